@@ -1,0 +1,46 @@
+# Two commands do all the set-up on a fresh machine: `make demo` and `make test`.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: demo test lint format bench clean
+
+# The stamps say which set of packages the environment holds; they are made anew when the lists change.
+$(VENV)/installed: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing slir into $(VENV) (a minute or two the first time)"
+	@$(PIP) install --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed
+	@echo "installing what the tests need"
+	@$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+$(VENV)/installed-bench: $(VENV)/installed
+	@$(PIP) install --constraint constraints.txt --editable '.[bench]'
+	@touch $@
+
+demo: $(VENV)/installed
+	@$(BIN)/slir demo --out demo
+
+test: $(VENV)/installed-dev
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest
+
+lint: $(VENV)/installed-dev
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+format: $(VENV)/installed-dev
+	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .
+
+# make bench DATA=folder: the paper's tables beside ours and the peers; docs/benchmark.md says what the folder holds.
+bench: $(VENV)/installed-bench
+	@$(BIN)/slir bench paper --data $(DATA) --out bench-results --peers
+
+clean:
+	rm -rf $(VENV) demo bench-results build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,62 @@
+"""slir: structured and localized image restoration.
+
+    restored = slir.denoise(image, sigma=25)
+    restored = slir.deblur(image, psf, sigma=2.5)
+    restored = slir.upsample(image, 2)
+    restored = slir.inpaint(image, mask)
+
+Arrays in, arrays out: NumPy or torch, grey or colour, same dtype and range. `slir.fit` learns a model from pictures of
+your own. The names below are imported when they are first used, so `import slir` itself is quick.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "denoise": "slir.tasks",
+    "deblur": "slir.tasks",
+    "upsample": "slir.tasks",
+    "inpaint": "slir.tasks",
+    "fit": "slir.fitting",
+    "paper_model": "slir.fitting",
+    "load": "slir.io.models",
+    "restore": "slir.restoration",
+    "Model": "slir.model",
+    "InputError": "slir.errors",
+    "FileError": "slir.errors",
+    "SlirError": "slir.errors",
+}
+_MODULES = ("operators", "weights", "losses", "solvers", "theory", "noise", "psf", "patches", "bank", "descriptors")
+
+__all__ = [*_HOMES, *_MODULES, "__version__"]
+
+if TYPE_CHECKING:
+    from slir.errors import FileError as FileError
+    from slir.errors import InputError as InputError
+    from slir.errors import SlirError as SlirError
+    from slir.fitting import fit as fit
+    from slir.fitting import paper_model as paper_model
+    from slir.io.models import load as load
+    from slir.model import Model as Model
+    from slir.restoration import restore as restore
+    from slir.tasks import deblur as deblur
+    from slir.tasks import denoise as denoise
+    from slir.tasks import inpaint as inpaint
+    from slir.tasks import upsample as upsample
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    elif name in _MODULES:
+        value = import_module(f"slir.{name}")
+    else:
+        raise AttributeError(f"module 'slir' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,125 @@
+"""Users' arrays <-> planes: float tensors (H, W) in [0, 1]. Nothing about a user's dtype or range is guessed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from slir.errors import InputError
+
+GREY = (0.299, 0.587, 0.114)
+"""Weights of R, G, B in the grey picture that banks are learnt from."""
+
+Array = np.ndarray | Tensor
+DataRange = float | tuple[float, float] | None
+
+
+def as_numpy(image: Any, argument: str = "image") -> np.ndarray:
+    """A real array of integers or floats, as NumPy; torch tensors come off their device."""
+    array = image.detach().cpu().numpy() if isinstance(image, Tensor) else np.asarray(image)
+    if array.dtype == bool or not (np.issubdtype(array.dtype, np.integer) or np.issubdtype(array.dtype, np.floating)):
+        remedy = "Convert it: image.astype(np.float32)."
+        raise InputError(argument, "hold integers or floats", f"of dtype {array.dtype}", remedy)
+    if array.size == 0:
+        raise InputError(argument, "hold at least one pixel", f"of shape {array.shape}", "Check how it was read.")
+    if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+        bad = int((~np.isfinite(array)).sum())
+        remedy = "Mark these pixels in a mask and use slir.inpaint, with any finite value in their place."
+        raise InputError(argument, "be finite", f"NaN or infinite at {bad} pixels", remedy)
+    return array
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """How a user's image maps to planes and back: dtype, range, channels, kind of array.
+
+    low, high: the pixel values that become 0 and 1.
+    """
+
+    low: float
+    high: float
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    channel_axis: int | None
+    tensor: Tensor | None
+
+    @property
+    def span(self) -> float:
+        return self.high - self.low
+
+    def planes(self, image: np.ndarray, device: torch.device) -> list[Tensor]:
+        """One float32 plane a channel, in [0, 1]."""
+        moved = image[None] if self.channel_axis is None else np.moveaxis(image, self.channel_axis, 0)
+        scaled = ((moved.astype(np.float64) - self.low) / self.span).astype(np.float32)
+        return [torch.from_numpy(np.ascontiguousarray(plane)).to(device) for plane in scaled]
+
+    def image(self, planes: list[Tensor]) -> Array:
+        """The planes as the user's kind of array: same dtype, range, axes. Integers are rounded and clipped."""
+        stacked = np.stack([plane.detach().cpu().numpy() for plane in planes]).astype(np.float64)
+        stacked = stacked * self.span + self.low
+        stacked = stacked[0] if self.channel_axis is None else np.moveaxis(stacked, 0, self.channel_axis)
+        if np.issubdtype(self.dtype, np.integer):
+            stacked = np.clip(np.rint(stacked), self.low, self.high)
+        result = np.ascontiguousarray(stacked.astype(self.dtype))
+        return result if self.tensor is None else torch.from_numpy(result).to(self.tensor.device)
+
+
+def canvas(image: Any, *, data_range: DataRange, channel_axis: int | None) -> tuple[Canvas, np.ndarray]:
+    """Check an image and work out how it maps to planes.
+
+    data_range: the value that stands for white, or (black, white). None takes the whole range of an integer dtype;
+        for floats it must be given, because guessing it would rescale somebody's data in silence.
+    """
+    array = as_numpy(image)
+    expected = 2 if channel_axis is None else 3
+    if array.ndim != expected:
+        remedy = "Pass channel_axis=-1 for a colour image (H, W, C), or one plane at a time."
+        raise InputError("image", f"have {expected} dimensions with channel_axis={channel_axis}", array.shape, remedy)
+    if channel_axis is not None and not -3 <= channel_axis <= 2:
+        raise InputError("channel_axis", "name one of the image's 3 axes", channel_axis, "It is often -1.")
+    low, high = _range(array, data_range)
+    if array.min() < low or array.max() > high:
+        found = f"{array.min():g} to {array.max():g}" if array.dtype.kind == "f" else f"{array.min()} to {array.max()}"
+        if np.issubdtype(array.dtype, np.integer):
+            rule = f"lie within data_range, {low:g} to {high:g}"
+            raise InputError("image", rule, f"{found}", "Pass the data_range that the pixel values have.")
+    kept = image if isinstance(image, Tensor) else None
+    return Canvas(low, high, array.dtype, array.shape, channel_axis, kept), array
+
+
+def _range(array: np.ndarray, data_range: DataRange) -> tuple[float, float]:
+    if data_range is None:
+        if np.issubdtype(array.dtype, np.integer):
+            return float(min(np.iinfo(array.dtype).min, 0)), float(np.iinfo(array.dtype).max)
+        remedy = "Pass data_range=1.0 where white is 1, data_range=255.0 where it is 255, or (black, white)."
+        raise InputError("data_range", "be given for a float image", None, remedy)
+    low, high = data_range if isinstance(data_range, tuple | list) else (0.0, data_range)
+    if not (np.isfinite(low) and np.isfinite(high) and high > low):
+        raise InputError("data_range", "be positive, or (black, white) with black < white", data_range, "See the help.")
+    return float(low), float(high)
+
+
+def grey_plane(image: Any, argument: str = "image") -> Tensor:
+    """A clean picture to learn from, as one float32 plane in [0, 1]: (H, W) or (H, W, 3 or 4), integer or float."""
+    array = as_numpy(image, argument)
+    if array.ndim == 3 and array.shape[-1] in (3, 4):
+        array = array[..., :3].astype(np.float64) @ np.array(GREY) / _white(array, argument)
+    elif array.ndim == 2:
+        array = array / _white(array, argument)
+    else:
+        remedy = "Pass (H, W), or (H, W, 3) with the colours last."
+        raise InputError(argument, "be a grey or colour picture", f"of shape {array.shape}", remedy)
+    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+
+
+def _white(array: np.ndarray, argument: str) -> float:
+    if np.issubdtype(array.dtype, np.integer):
+        return float(np.iinfo(array.dtype).max)
+    if array.min() < -1e-3 or array.max() > 1 + 1e-3:
+        found = f"{array.min():g} to {array.max():g}"
+        raise InputError(argument, "lie in [0, 1] where it holds floats", found, "Divide it by its white.")
+    return 1.0

@@ -1,0 +1,86 @@
+"""slir's own configurations as methods of the benchmark, beside the peers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from slir.bench.protocols import Case, Group
+from slir.fitting import paper_model
+from slir.model import Model
+from slir.operators import Blur, Downsample, Identity, Mask, Operator
+from slir.recipes import sharper_deblurring
+from slir.restoration import restore
+
+
+def operator_of(case: Case) -> Operator:
+    """B as the protocol states it."""
+    if case.kind == "deblur":
+        assert case.psf is not None
+        return Blur(case.psf.astype(np.float64) / case.psf.sum(dtype=np.float64))
+    if case.kind == "upsample":
+        assert case.psf is not None
+        return Downsample(case.factor, case.psf.astype(np.float64), border="circular")
+    if case.kind == "inpaint":
+        assert case.mask is not None
+        return Mask(~case.mask)
+    return Identity()
+
+
+@dataclass
+class Ours:
+    """A configuration of `slir.paper_model`, fitted to each group on its training images.
+
+    images: how many training images the bank is cut from (the composition table brings its own four).
+    own: settings of `paper_model`. revision: raised when the engine's outcome changes for the same settings.
+    """
+
+    name: str
+    kinds: frozenset[str]
+    images: int = 4
+    own: dict[str, Any] = field(default_factory=dict)
+    device: str = "cpu"
+    revision: int = 1
+    model: Model | None = field(default=None, repr=False)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"images": self.images, "revision": self.revision, **self.own}
+
+    def handles(self, case: Case) -> bool:
+        if case.table == "composition":
+            return self.name == "slir ℓ2"
+        return case.kind in self.kinds
+
+    def prepare(self, group: Group) -> None:
+        """Fit. A mask belongs to one image, so inpainting is fitted to each case's own pattern instead."""
+        case = group.cases[0]
+        self.train = group.train_images(self.images)
+        self.model = None if case.kind == "inpaint" else self._fit(case)
+
+    def _fit(self, case: Case) -> Model:
+        settings = dict(self.own)
+        if settings.pop("recipe", None) == "sharper":
+            plan = sharper_deblurring(case.sigma)
+            settings |= {name: getattr(plan, name) for name in ("gamma", "beta0", "delta", "stages", "view")}
+        return paper_model(self.train, operator_of(case), case.sigma, device=self.device, **settings)
+
+    def restore(self, case: Case) -> np.ndarray:
+        operator, model = operator_of(case), self.model or self._fit(case)
+        y = torch.from_numpy(case.y).float().to(self.device)
+        x = operator.crop(restore(y, operator, model).x, (y.shape[0], y.shape[1])).cpu().numpy()
+        return np.where(case.mask, case.y, x) if case.mask is not None and case.sigma == 0 else x
+
+
+def ours(device: str) -> list[Ours]:
+    """The configurations that the tables show."""
+    every = frozenset({"deblur", "upsample", "denoise", "inpaint"})
+    return [
+        Ours("slir MSE", every, own={"loss": "squared"}, device=device),
+        Ours("slir MSE KRR", every, images=40, own={"loss": "squared", "weights": "krr"}, device=device),
+        Ours("slir ℓ2", every, device=device),
+        Ours("slir ℓ2 sharper", frozenset({"deblur"}), images=40, own={"recipe": "sharper"}, device=device),
+    ]

@@ -1,0 +1,52 @@
+"""`slir bench paper`: the paper's tables, measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from slir.bench import runner
+from slir.bench import tables as rendered
+from slir.bench.ours import ours
+from slir.bench.peers import PEERS
+from slir.bench.results import Results
+from slir.compute import pick_device
+
+PAPER = ("deblurring", "upsampling", "composition", "denoising")
+
+
+def main(
+    *,
+    data: Path,
+    out: Path,
+    subset: str = "all",
+    device: str | None = None,
+    peers: bool = False,
+    tables: Sequence[str] | None = None,
+    progress: Callable[[int, int, str], None] | bool = False,
+) -> Results:
+    """Run the paper's tables (or those named) over `data` into `out`, and print them beside the printed figures.
+
+    Results are stored as they come (results.jsonl, results.csv, results.json, pictures/), so that a stopped run goes on
+    where it stopped.
+    """
+    chosen = str(pick_device(device))
+    methods: list = [*ours(chosen), *(PEERS if peers else ())]
+
+    def report(step: runner.Progress) -> None:
+        if callable(progress):
+            progress(step.done, step.total, f"{step.case.table}, {step.case.setting}: {step.method}")
+
+    names = list(tables or PAPER)
+    store = runner.run(names, methods, data, out, subset=subset, device=chosen, pictures=True, progress=report)
+    show(store, names)
+    return store
+
+
+def show(store: Results, names: Sequence[str]) -> None:
+    """Print the tables that have results."""
+    console = Console()
+    for table in rendered.render(store, names):
+        console.print(table)

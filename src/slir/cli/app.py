@@ -1,0 +1,83 @@
+"""The commands put together, and what happens when one of them fails."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from slir import __version__
+from slir.cli import show
+from slir.cli.bench import bench_app
+from slir.cli.demo import demo
+from slir.cli.fit import fit
+from slir.cli.restore import deblur, denoise, inpaint, upsample
+from slir.errors import SlirError
+
+_WRONG, _NO_MEMORY, _INTERRUPTED = 2, 1, 130
+
+
+class Commands(TyperGroup):
+    """Turns errors that the user can mend into one line and an exit code; bugs keep their traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            with warnings.catch_warnings():
+                warnings.showwarning = show.warning  # one line, without a path into our code
+                return super().invoke(ctx)
+        except SlirError as error:
+            show.error(str(error))
+            raise typer.Exit(_WRONG) from error
+        except KeyboardInterrupt as error:
+            show.error("interrupted; nothing was left half-written")
+            raise typer.Exit(_INTERRUPTED) from error
+        except (MemoryError, RuntimeError) as error:
+            # torch's own class for a full GPU is a RuntimeError; it is told by name so that torch need not be imported
+            if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+                show.error("the memory is full. Crop the image, or pass --device cpu if a GPU was used.")
+                raise typer.Exit(_NO_MEMORY) from error
+            raise
+
+
+app = typer.Typer(
+    name="slir",
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Start with: slir demo",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"slir {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Restore images: remove noise and blur, enlarge, fill in what is missing.
+
+    The output keeps the size, the bit depth, the colour profile and the metadata of the input.
+    """
+
+
+for command in (denoise, deblur, upsample, inpaint):
+    app.command(rich_help_panel="Restore")(command)
+app.command(rich_help_panel="Learn and measure")(fit)
+app.add_typer(bench_app, name="bench", rich_help_panel="Learn and measure")
+app.command(rich_help_panel="Start here")(demo)
+
+
+def main() -> None:
+    """The entry point of the command line."""
+    app(prog_name="slir")

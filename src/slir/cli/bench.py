@@ -1,0 +1,47 @@
+"""`slir bench`: the paper's tables on one's own machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slir.cli import options
+from slir.cli.progress import progress_bar
+
+bench_app = typer.Typer(no_args_is_help=True, help="Measure slir against the paper and against other methods.")
+
+
+@bench_app.callback()
+def _bench() -> None:
+    """Measure slir against the paper and against other methods."""
+
+
+@bench_app.command()
+def paper(
+    data: Annotated[Path, typer.Option(metavar="DIR", help="Folder with the data sets.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for tables (CSV, JSON) and pictures.")] = Path(
+        "bench-results"
+    ),
+    subset: Annotated[
+        bool, typer.Option("--subset", help="Every eighth of the large set's images, all others.")
+    ] = False,
+    smoke: Annotated[bool, typer.Option("--smoke", help="Almost nothing: only to see that it runs.")] = False,
+    peers: Annotated[bool, typer.Option("--peers", help="Run other methods on the same images too.")] = False,
+    table: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this table; may be given more than once.")
+    ] = None,
+    device: options.Device = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Print the paper's tables with our figures beside them. A run that was stopped goes on where it was.
+
+    Example: slir bench paper --data datasets --out bench-results --subset
+    """
+    from slir.bench.paper import main
+
+    part = "smoke" if smoke else "subset9" if subset else "all"
+
+    with progress_bar(quiet=quiet) as progress:
+        main(data=data, out=out, subset=part, device=device, peers=peers, tables=table or None, progress=progress)

@@ -1,0 +1,183 @@
+"""`slir fit`: clean images in, a model file out."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from slir.cli import options, show
+from slir.cli.progress import progress_bar
+from slir.errors import FileError, InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from slir.io import Picture
+
+
+def fit(
+    images: Annotated[
+        list[Path], typer.Argument(metavar="IMAGES...", help="Clean images, or folders of them (not their subfolders).")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="MODEL", help="Where to write the model, as model.safetensors.")
+    ],
+    task: Annotated[
+        Literal["denoise", "deblur", "upsample", "inpaint"], typer.Option(help="What the model is to restore.")
+    ],
+    sigma: Annotated[
+        str, typer.Option(metavar="NUMBER|PERCENT%", help="Noise that it is to expect, in pixel values or percent.")
+    ],
+    psf: options.PsfFile = None,
+    gaussian: options.Gaussian = None,
+    motion: options.Motion = None,
+    defocus: options.Defocus = None,
+    border: options.Border = "unknown",
+    factor: Annotated[int, typer.Option(min=2, help="With --task upsample: how many times as wide and high.")] = 2,
+    antialias: options.Antialias = "bicubic",
+    mask: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --task inpaint: a mask such as those to be expected.")
+    ] = None,
+    missing: Annotated[
+        str | None, typer.Option(metavar="PERCENT%", help="Instead of --mask: this share of the pixels, at random.")
+    ] = None,
+    loss: Annotated[
+        Literal["euclidean", "squared"],
+        typer.Option(help="How patches are compared: euclidean is sharper, squared faster."),
+    ] = "euclidean",
+    weights: Annotated[
+        Literal["nw", "krr", "nystrom"],
+        typer.Option(help="How patches are weighted: Nadaraya-Watson, kernel ridge regression, or its Nyström form."),
+    ] = "nw",
+    patches: Annotated[
+        int, typer.Option(min=1, help="How many patches to learn from. More are better and slower.")
+    ] = 10_000,
+    device: options.Device = None,
+    data_range: options.Range = None,
+    seed: options.Seed = 0,
+    force: options.Force = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Learn a model from clean images of your own.
+
+    Example: slir fit photos/ -o night.safetensors --task denoise --sigma 15
+    """
+    kernel = options.psf_value(psf=psf, gaussian=gaussian, motion=motion, defocus=defocus)
+    if task == "deblur" and kernel is None:
+        remedy = "Pass --psf FILE, --gaussian S, --motion LENGTH,ANGLE or --defocus RADIUS."
+        raise InputError("the blur", "be given with --task deblur", "missing", remedy)
+    if task == "inpaint" and (mask is None) == (missing is None):
+        found = "missing" if mask is None else "given twice"
+        raise InputError("the mask", "be given once with --task inpaint", found, "Pass --mask FILE or --missing 80%.")
+    _check_output(output, force=force)
+    paths = _files(images)
+    start = time.perf_counter()
+    with progress_bar(quiet=quiet) as progress:
+        pictures = []
+        for number, path in enumerate(paths):
+            pictures.append(_clean(path, options.range_value(data_range)))
+            if progress:
+                progress(number + 1, len(paths), "reading")
+    scale = _common_range(pictures, options.range_value(data_range), sigma)
+    noise = options.sigma_value(sigma, span=scale, auto=False)
+    assert noise != "auto"
+
+    import slir  # after the checks: torch takes its time
+
+    operator: Any
+    if task == "denoise":
+        operator = slir.operators.Identity()
+    elif task == "deblur":
+        assert kernel is not None  # checked above
+        operator = slir.operators.Blur(kernel, border=border)
+    elif task == "upsample":
+        operator = slir.operators.Downsample(factor, options.antialias_value(antialias))
+    else:
+        operator = slir.operators.Mask(_mask(mask, missing, seed))
+    model = slir.fit(
+        [pixels for _, pixels in pictures],
+        operator=operator,
+        sigma=noise / scale,
+        loss=loss,
+        weights=weights,
+        m=patches,
+        seed=seed,
+        device=device,
+    )
+    model.save(str(output))
+    count = "1 image" if len(paths) == 1 else f"{len(paths)} images"
+    taken = show.seconds(time.perf_counter() - start)
+    text = f"learnt to {task} from {patches} patches of {count} (sigma {noise:.3g}, {taken}) -> {output}"
+    show.done(text, quiet=quiet)
+
+
+def _files(places: list[Path]) -> list[Path]:
+    """Files as they are named, and the images of every folder, in order of name."""
+    from slir.io import is_image_name
+
+    found: list[Path] = []
+    for place in places:
+        if not place.is_dir():
+            found.append(place)
+            continue
+        inside = sorted(path for path in place.iterdir() if path.is_file() and is_image_name(path))
+        if not inside:
+            reason = "holds no images" if any(place.iterdir()) else "is an empty folder"
+            raise FileError(place, reason, "Put clean PNG, JPEG or TIFF images into it, or name another folder.")
+        found.extend(inside)
+    return list(dict.fromkeys(found))
+
+
+def _clean(path: Path, data_range: options.DataRange) -> tuple[Picture, np.ndarray]:
+    """A picture, and its pixels as float32 with black at 0 and white at 1."""
+    import numpy as np
+
+    from slir.io import read
+
+    picture = read(path)
+    limits = picture.data_range if data_range is None else data_range
+    if limits is None:
+        rule = "be given for images whose file does not say it"
+        raise InputError(
+            "--data-range", rule, f"missing for {path} ({picture.pixels.dtype})", "Pass 1 where white is 1."
+        )
+    low, high = limits if isinstance(limits, tuple) else (0.0, limits)
+    pixels = (picture.pixels.astype(np.float64) - low) / (high - low)
+    if not (np.isfinite(pixels).all() and pixels.min() >= -1e-3 and pixels.max() <= 1 + 1e-3):
+        raise FileError(path, f"has pixel values outside {low:g} to {high:g}", "Pass the --data-range that they have.")
+    return picture, pixels.astype(np.float32)
+
+
+def _common_range(pictures: list[tuple[Picture, np.ndarray]], data_range: options.DataRange, sigma: str) -> float:
+    """The width of the range that σ is a part of; where images differ in it, only a percentage has a meaning."""
+    spans = {options.span_of(data_range, picture.data_range) for picture, _ in pictures}
+    if len(spans) > 1 and not sigma.strip().endswith("%"):
+        rule = "be a percentage where images have different bit depths"
+        raise InputError("--sigma", rule, repr(sigma), "Pass it as 10%, or learn from images of one kind.")
+    span = next(iter(spans))
+    assert span is not None  # _clean has refused pictures without a range
+    return span
+
+
+def _mask(path: Path | None, missing: str | None, seed: int) -> np.ndarray:
+    import numpy as np
+
+    from slir.io import read_mask
+
+    if path is not None:
+        return read_mask(path)
+    assert missing is not None
+    return np.random.default_rng(seed).random((256, 256)) < options.share_value("--missing", missing)
+
+
+def _check_output(path: Path, *, force: bool) -> None:
+    from slir.io.atomic import check_folder
+
+    if path.suffix != ".safetensors":
+        reason = f"has the suffix {path.suffix!r}" if path.suffix else "has no suffix"
+        raise FileError(path, reason, f"Name the model {path.stem or 'model'}.safetensors.")
+    check_folder(path)
+    options.check_free(path, force=force)

@@ -1,0 +1,192 @@
+"""Options that several commands share, and how their values are read."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import typer
+
+from slir.errors import FileError, InputError
+
+DataRange = float | tuple[float, float] | None
+
+InputImage = Annotated[Path, typer.Argument(metavar="IN", help="The image to restore: PNG, JPEG or TIFF.")]
+Output = Annotated[
+    Path, typer.Option("--output", "-o", metavar="OUT", help="Where to write the result; the suffix says the format.")
+]
+Sigma = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|NUMBER|PERCENT%",
+        help="Standard deviation of the noise, in units of the pixel values (25 on an 8-bit image), or in percent of "
+        "their range (10%). 'auto' estimates it from the image. Larger values smooth more.",
+    ),
+]
+ModelFile = Annotated[
+    Path | None,
+    typer.Option("--model", metavar="FILE", help="A model that `slir fit` wrote; else the one inside slir."),
+]
+Device = Annotated[
+    str | None, typer.Option(metavar="cpu|cuda", help="Where to compute; by default a GPU if there is one.")
+]
+Range = Annotated[
+    str | None,
+    typer.Option(
+        "--data-range",
+        metavar="WHITE|BLACK,WHITE",
+        help="The pixel values of black and white. Needed for float images (1), and where an image does not use all of "
+        "its bits (4095 for 12 bits in a 16-bit file).",
+    ),
+]
+Seed = Annotated[int, typer.Option(min=0, help="Start of the random numbers; the same seed gives the same result.")]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Replace OUT if it exists.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but warnings and errors.")]
+PsfFile = Annotated[
+    Path | None, typer.Option("--psf", metavar="FILE", help="The blur kernel: .npy, .csv, .txt, or a grey image.")
+]
+Gaussian = Annotated[
+    float | None, typer.Option(metavar="S", help="Instead of --psf: a Gaussian of standard deviation S pixels.")
+]
+Motion = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LENGTH,ANGLE",
+        help="Instead of --psf: a straight motion of LENGTH pixels; ANGLE in degrees, 0 is to the right, 90 up.",
+    ),
+]
+Defocus = Annotated[
+    float | None, typer.Option(metavar="RADIUS", help="Instead of --psf: a defocus disk of RADIUS pixels.")
+]
+Border = Annotated[
+    Literal["unknown", "circular", "reflect"],
+    typer.Option(help="What lies beyond the edges of the image. Photographs: unknown."),
+]
+Antialias = Annotated[
+    str,
+    typer.Option(
+        metavar="bicubic|box|NUMBER|FILE",
+        help="How the image was made smaller: by image software (bicubic, box), through a Gaussian of that standard "
+        "deviation in pixels of the result, or through the kernel in a file.",
+    ),
+]
+
+
+def sigma_value(text: str, *, span: float | None, auto: bool = True) -> float | Literal["auto"]:
+    """σ in units of the pixel values. `span` is the width of their range, None where it is not known."""
+    remedy = "Pass 25 (pixel values) or 10% (of their range)" + (", or auto." if auto else ".")
+    if text.strip().lower() == "auto":
+        if auto:
+            return "auto"
+        raise InputError("--sigma", "be a number or a percentage here", repr(text), remedy)
+    body = text.strip()
+    percent = body.endswith("%")
+    try:
+        value = float(body.removesuffix("%"))
+    except ValueError:
+        raise InputError("--sigma", "be a number or a percentage", repr(text), remedy) from None
+    if not (math.isfinite(value) and value >= 0):
+        raise InputError("--sigma", "be finite and not negative", repr(text), remedy)
+    if not percent:
+        return value
+    if span is None:
+        raise InputError(
+            "--sigma", "be in pixel values where their range is not known", repr(text), "Pass --data-range."
+        )
+    return value / 100 * span
+
+
+def range_value(text: str | None) -> DataRange:
+    """ "4095" -> 4095.0, "-1,1" -> (-1.0, 1.0)."""
+    if text is None:
+        return None
+    numbers = _numbers("--data-range", text, (1, 2), "Pass 1, 255 or 4095, or black and white as -1,1.")
+    low, high = (0.0, numbers[0]) if len(numbers) == 1 else numbers
+    if not high > low:
+        raise InputError("--data-range", "have a white above its black", repr(text), "Pass 1, 255, 4095, or -1,1.")
+    return numbers[0] if len(numbers) == 1 else (low, high)
+
+
+def span_of(data_range: DataRange, default: float | None) -> float | None:
+    """Width of the range that is in force: the user's, else the file's."""
+    if data_range is None:
+        return default
+    return data_range[1] - data_range[0] if isinstance(data_range, tuple) else data_range
+
+
+def psf_value(
+    *, psf: Path | None, gaussian: float | None, motion: str | None, defocus: float | None
+) -> np.ndarray | None:
+    """The kernel that one of the four options names; None where none is given."""
+    from slir import psf as builders
+    from slir.io import read_psf
+
+    given = [
+        name
+        for name, value in (("--psf", psf), ("--gaussian", gaussian), ("--motion", motion), ("--defocus", defocus))
+        if value is not None
+    ]
+    if len(given) > 1:
+        raise InputError("the blur", "be given once", " and ".join(given), "Keep one of them.")
+    if psf is not None:
+        return read_psf(psf)
+    if gaussian is not None:
+        return builders.gaussian(gaussian)
+    if motion is not None:
+        length, angle = _numbers("--motion", motion, (2,), "Pass the length in pixels and the angle, such as 15,30.")
+        return builders.motion(length, angle)
+    if defocus is not None:
+        return builders.defocus(defocus)
+    return None
+
+
+def antialias_value(text: str) -> str | float | np.ndarray:
+    """A name and a number pass as what they are; anything else names a file."""
+    from slir.io import read_psf
+
+    if text in ("bicubic", "box"):
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    if not Path(text).suffix:
+        raise InputError("--antialias", "be bicubic, box, a number or a file", repr(text), "bicubic fits most images.")
+    return read_psf(text)
+
+
+def share_value(name: str, text: str) -> float:
+    """ "80%" or "0.8" -> 0.8, strictly between 0 and 1."""
+    (value,) = _numbers(name, text.strip().removesuffix("%"), (1,), "Pass a share such as 80%.")
+    value = value / 100 if text.strip().endswith("%") else value
+    if not 0 < value < 1:
+        raise InputError(name, "lie between 0% and 100%", repr(text), "Pass a share such as 80%.")
+    return value
+
+
+def check_free(path: Path, *, force: bool) -> None:
+    """Raise FileError for an output that exists, unless it may be replaced."""
+    if path.exists() and not force:
+        raise FileError(path, "exists already", "Pass --force to replace it, or choose another name.")
+
+
+def load_model(path: Path | None, device: str | None) -> Any:
+    """The model of a file, or None for the one inside slir."""
+    if path is None:
+        return None
+    import slir
+
+    return slir.load(path, device=device)
+
+
+def _numbers(name: str, text: str, counts: tuple[int, ...], remedy: str) -> list[float]:
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) not in counts or not all(map(math.isfinite, numbers)):
+        wanted = " or ".join(map(str, counts))
+        raise InputError(name, f"be {wanted} number{'s' if counts != (1,) else ''}", repr(text), remedy)
+    return numbers

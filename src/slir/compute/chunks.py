@@ -1,0 +1,30 @@
+"""Cutting work over patches into chunks, so that nothing of size m × P is ever held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+CPU_BUDGET = 128 * 2**20
+"""Bytes that the temporaries of one chunk may take on the CPU. Larger chunks are not faster: they leave the caches."""
+
+GPU_SHARE = 0.1
+"""Share of the free GPU memory that one chunk may take."""
+
+
+def rows_that_fit(bytes_per_row: float, device: torch.device) -> int:
+    """How many rows (patches) a chunk may have when each needs `bytes_per_row` of temporaries; at least 1."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        budget = GPU_SHARE * free
+    else:
+        budget = CPU_BUDGET
+    return max(1, int(budget / max(bytes_per_row, 1)))
+
+
+def chunks(total: int, rows: int) -> Iterator[slice]:
+    """0 … total in slices of at most `rows`, as even as they can be."""
+    pieces = max(1, -(-total // rows))
+    for piece in range(pieces):
+        yield slice(total * piece // pieces, total * (piece + 1) // pieces)

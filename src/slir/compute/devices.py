@@ -1,0 +1,19 @@
+"""Which device to compute on."""
+
+from __future__ import annotations
+
+import torch
+
+from slir.errors import InputError
+
+
+def pick_device(device: str | torch.device | None) -> torch.device:
+    """The device asked for, checked to be there; None is the CPU, so that results never depend on the machine."""
+    try:
+        chosen = torch.device("cpu" if device is None else device)
+    except (RuntimeError, TypeError) as error:
+        raise InputError("device", "be 'cpu', 'cuda' or 'cuda:N'", repr(device), "Pick one of these.") from error
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        remedy = "Install a CUDA build of torch, or pass device='cpu'."
+        raise InputError("device", "be a device that this machine has", repr(str(device)), remedy)
+    return chosen

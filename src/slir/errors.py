@@ -1,0 +1,23 @@
+"""What slir raises on bad input, and the one sentence that every such message is built from."""
+
+from __future__ import annotations
+
+
+class SlirError(Exception):
+    """Base of everything that slir raises on purpose."""
+
+
+class InputError(SlirError, ValueError):
+    """An argument that breaks a rule. The message names the argument, the rule, the value and the remedy."""
+
+    def __init__(self, argument: str, rule: str, value: object, remedy: str):
+        super().__init__(f"{argument} must {rule}, but it is {value}. {remedy}")
+        self.argument = argument
+
+
+class FileError(SlirError, OSError):
+    """A file that cannot be read or written as asked. The message names the file, the reason and the remedy."""
+
+    def __init__(self, path: object, reason: str, remedy: str):
+        super().__init__(f"{path}: {reason}. {remedy}")
+        self.path = str(path)

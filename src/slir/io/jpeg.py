@@ -1,0 +1,92 @@
+"""JPEG files, by Pillow."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from typing import BinaryIO
+
+import numpy as np
+from PIL import Image
+
+from slir.io import exif
+from slir.io.picture import Meta, Picture, Resolution, from_interleaved
+
+SIGNATURE = b"\xff\xd8\xff"
+EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif")
+NAME = "JPEG"
+
+
+def read(data: bytes) -> Picture:
+    """Decode a JPEG file. Raises ValueError or OSError with the reason where it cannot be."""
+    notes: list[str] = []
+    with warnings.catch_warnings():
+        # Pillow warns of metadata it cannot parse and of sizes under its own limit; neither spoils the pixels.
+        warnings.simplefilter("ignore")
+        with Image.open(io.BytesIO(data), formats=["JPEG", "MPO"]) as image:
+            if image.mode not in ("L", "RGB"):
+                raise ValueError(f"has {image.mode} colours, which slir cannot read")
+            if getattr(image, "n_frames", 1) > 1:
+                notes.append("the file holds more than one picture; only the first is restored and kept")
+            planes = np.array(image, dtype=np.uint8)
+            info = dict(image.info)
+    block = info.get("exif")
+    if block is not None:
+        block = block.removeprefix(exif.PREFIX) or None
+    comment = info.get("comment")
+    meta = Meta(
+        icc=info.get("icc_profile"),
+        exif=block,
+        xmp=info.get("xmp"),
+        orientation=exif.orientation(block),
+        resolution=_resolution(info),
+        text={} if not comment else {"Comment": comment.decode("utf-8", "replace")},
+    )
+    return from_interleaved(planes, meta=meta, notes=tuple(notes))
+
+
+def write(stream: BinaryIO, picture: Picture) -> None:
+    """Encode a picture of uint8 pixels without alpha, at quality 95 and with colour at full resolution."""
+    meta = picture.meta
+    options: dict[str, object] = {}
+    block = exif.block(meta)
+    if block is not None:
+        options["exif"] = exif.PREFIX + block
+    if meta.icc is not None:
+        options["icc_profile"] = meta.icc
+    if meta.xmp is not None and len(meta.xmp) < 65_000:
+        options["xmp"] = meta.xmp
+    if meta.text.get("Comment"):
+        options["comment"] = meta.text["Comment"].encode()[:65_000]
+    lengths = None if meta.resolution is None else meta.resolution.per_inch()
+    if lengths is not None and all(0.5 <= value < 65_535 for value in lengths):
+        options["dpi"] = tuple(round(value) for value in lengths)
+    Image.fromarray(np.ascontiguousarray(picture.pixels)).save(
+        stream, format="JPEG", quality=95, subsampling="4:4:4", **options
+    )
+
+
+def refusal(picture: Picture) -> str | None:
+    """Why JPEG cannot hold this picture, or None."""
+    if picture.pixels.dtype != np.uint8:
+        return f"JPEG holds 8-bit integers, but the pixels are {picture.pixels.dtype}"
+    if picture.alpha is not None:
+        return "JPEG holds no transparency, but the picture has an alpha channel"
+    if max(picture.size) > 65_500:
+        return f"JPEG holds at most 65500 pixels a side, but the picture has {max(picture.size)}"
+    if picture.meta.exif is not None and len(picture.meta.exif) > 65_000:
+        return "its EXIF block is longer than JPEG can hold"
+    return None
+
+
+def _resolution(info: dict) -> Resolution | None:
+    density, unit = info.get("jfif_density"), info.get("jfif_unit")
+    if density and unit == 2 and all(density):
+        return Resolution(float(density[0]), float(density[1]), "cm")
+    if "dpi" not in info:
+        return None
+    try:
+        x, y = (float(value) for value in info["dpi"])
+    except (TypeError, ValueError, ZeroDivisionError):
+        return None
+    return Resolution(x, y, "inch") if x > 0 and y > 0 else None

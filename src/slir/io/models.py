@@ -1,0 +1,133 @@
+"""Models <-> safetensors files: the banks as tensors, all else as JSON in the header. Never pickle."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+
+import slir
+from slir.bank import Bank
+from slir.compute import pick_device
+from slir.descriptors import DctDescriptor
+from slir.errors import FileError
+from slir.io.atomic import whole_file
+from slir.losses import Euclidean, Huber, Loss, Squared
+from slir.model import Model, Prior, Stage
+from slir.weights import KernelRidge, NadarayaWatson, Nystrom, Weights
+
+FORMAT = "slir-model"
+VERSION = 1
+_LOSSES: dict[str, type[Loss]] = {"squared": Squared, "euclidean": Euclidean, "huber": Huber}
+_WEIGHTS: dict[str, type[Weights]] = {"nw": NadarayaWatson, "krr": KernelRidge, "nystrom": Nystrom}
+
+
+def write_model(path: str | Path, model: Model) -> None:
+    """Write a model whole or not at all. Banks shared by stages are stored once."""
+    priors: list[Prior] = []
+    for stage in model.stages:
+        if not any(stage.prior is prior for prior in priors):
+            priors.append(stage.prior)
+    banks: list[Bank] = []
+    for prior in priors:
+        if not any(prior.bank is bank for bank in banks):
+            banks.append(prior.bank)
+    tensors = {}
+    for number, bank in enumerate(banks):
+        for name in ("seen", "clean", "source"):
+            tensors[f"bank{number}.{name}"] = getattr(bank, name).detach().cpu().contiguous()
+    header = {
+        "banks": [bank.provenance for bank in banks],
+        "priors": [
+            {
+                "bank": next(i for i, bank in enumerate(banks) if bank is prior.bank),
+                "view": prior.view,
+                "descriptor": prior.descriptor.settings(),
+                "weights": prior.weights.settings(),
+            }
+            for prior in priors
+        ],
+        "stages": [_stage_settings(stage, priors) for stage in model.stages],
+        "splitting": model.splitting,
+        "provenance": model.provenance,
+    }
+    metadata = {"format": FORMAT, "version": str(VERSION), "slir": slir.__version__, "model": json.dumps(header)}
+    contents = _canonical(save(tensors, metadata=metadata))
+    with whole_file(path) as temporary:
+        temporary.write_bytes(contents)
+
+
+def _canonical(contents: bytes) -> bytes:
+    """The same safetensors file with its metadata in order: the writer leaves that to chance, run by run.
+
+    The format: eight bytes that say how long the JSON header is, the header padded with spaces, the tensors.
+    """
+    end = 8 + int.from_bytes(contents[:8], "little")
+    header = json.loads(contents[8:end])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + contents[end:]
+
+
+def _stage_settings(stage: Stage, priors: list[Prior]) -> dict[str, Any]:
+    names = ("gamma", "beta", "solver", "stride", "tol", "max_steps")
+    own: dict[str, Any] = {name: getattr(stage, name) for name in names}
+    own["prior"] = next(i for i, prior in enumerate(priors) if prior is stage.prior)
+    own["loss"] = {"kind": stage.loss.name, **asdict(stage.loss)}  # type: ignore[call-overload]
+    return own
+
+
+def load(path: str | Path, *, device: str | None = None) -> Model:
+    """Read a model that `Model.save` wrote."""
+    target = str(pick_device(device))
+    try:
+        with safe_open(str(path), framework="pt", device=target) as file:
+            metadata = file.metadata() or {}
+            _check_header(path, metadata)
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except FileNotFoundError as error:
+        raise FileError(path, "there is no such model file", "Check the path, or make one with slir fit.") from error
+    except (SafetensorError, OSError) as error:
+        if isinstance(error, FileError):
+            raise
+        reason = f"it cannot be read as a model ({error})"
+        raise FileError(path, reason, "It may be truncated or of another kind: copy or fit it again.") from error
+    try:
+        return _model(tensors, json.loads(metadata["model"]))
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        reason = f"its contents do not make a model ({type(error).__name__}: {error})"
+        raise FileError(path, reason, "It may be damaged: copy or fit it again.") from error
+
+
+def _check_header(path: str | Path, metadata: dict[str, str]) -> None:
+    if metadata.get("format") != FORMAT:
+        raise FileError(path, "it is a safetensors file, but no slir model", "Pass a file that slir fit wrote.")
+    if metadata.get("version") != str(VERSION):
+        reason = f"it has format version {metadata.get('version')}, this slir {slir.__version__} reads {VERSION}"
+        remedy = f"Install the slir that wrote it ({metadata.get('slir')}), or fit it again."
+        raise FileError(path, reason, remedy)
+
+
+def _model(tensors: dict[str, Any], header: dict[str, Any]) -> Model:
+    banks = [
+        Bank(provenance=provenance, **{name: tensors[f"bank{number}.{name}"] for name in ("seen", "clean", "source")})
+        for number, provenance in enumerate(header["banks"])
+    ]
+    priors = []
+    for own in header["priors"]:
+        descriptor = DctDescriptor(own["descriptor"]["window"], own["descriptor"]["keep_dc"])
+        settings = dict(own["weights"])
+        weights = _WEIGHTS[settings.pop("kind")](**settings)
+        priors.append(Prior(banks[own["bank"]], descriptor, weights, own["view"]))
+    stages = []
+    for own in header["stages"]:
+        own = dict(own)
+        settings = dict(own.pop("loss"))
+        loss = _LOSSES[settings.pop("kind")](**settings)
+        stages.append(Stage(prior=priors[own.pop("prior")], loss=loss, **own))
+    return Model(tuple(stages), header["provenance"], header["splitting"])

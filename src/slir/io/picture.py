@@ -1,0 +1,133 @@
+"""What a file holds, once it is in memory: the pixels as they were stored, and all that must go out with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+#: The most pixels a file may declare. Pillow stops at the same number; above it a small file can fill the memory.
+MAX_PIXELS = 178_956_970
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """Pixels per unit of length, across and down. `unit` is "inch", "cm" or "none" (only the ratio means something)."""
+
+    x: float
+    y: float
+    unit: str = "inch"
+
+    def per_inch(self) -> tuple[float, float] | None:
+        """The same in pixels per inch, or None where no length is meant."""
+        scale = {"inch": 1.0, "cm": 2.54}.get(self.unit)
+        return None if scale is None else (self.x * scale, self.y * scale)
+
+
+@dataclass(frozen=True)
+class Meta:
+    """What travels beside the pixels.
+
+    icc : colour profile, as stored.
+    exif : EXIF block in its TIFF form, without the `Exif\\0\\0` that JPEG puts before it.
+    xmp : XMP packet.
+    orientation : 1 to 8 as EXIF and TIFF count them. The pixels are never turned; the tag goes out as it came in.
+    resolution : pixels per inch or centimetre.
+    premultiplied : whether the colours were already multiplied by alpha, as some TIFF files have them.
+    text : other text by keyword (PNG text, JPEG comment, TIFF description, software, artist, ...).
+    private : what only one format understands, by that format's name; other formats ignore it.
+    """
+
+    icc: bytes | None = None
+    exif: bytes | None = None
+    xmp: bytes | None = None
+    orientation: int = 1
+    resolution: Resolution | None = None
+    premultiplied: bool = False
+    text: Mapping[str, str] = field(default_factory=dict)
+    private: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One image with all that its file said about it.
+
+    pixels : (H, W) or (H, W, 3) array of the dtype that the file stores; alpha is not among the channels.
+    channel_axis : None for grey, -1 for colour.
+    alpha : (H, W) array of the dtype of `pixels`, or None.
+    data_range : width of the range of pixel values; None where the file does not say (floats, 32-bit and signed
+        integers), and then only the user knows.
+    meta : colour profile, EXIF, resolution, ...
+    notes : what was changed on reading and will not come back on writing, in words for the user.
+    """
+
+    pixels: np.ndarray
+    channel_axis: int | None = None
+    alpha: np.ndarray | None = None
+    data_range: float | None = None
+    meta: Meta = field(default_factory=Meta)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(height, width)."""
+        return self.pixels.shape[0], self.pixels.shape[1]
+
+    @property
+    def layout(self) -> str:
+        """ "grey", "grey+alpha", "RGB" or "RGBA"."""
+        colour = "grey" if self.channel_axis is None else "RGB"
+        if self.alpha is None:
+            return colour
+        return "grey+alpha" if colour == "grey" else "RGBA"
+
+    def interleaved(self) -> np.ndarray:
+        """(H, W, C) array of the colour channels and, last, alpha."""
+        planes = self.pixels[..., None] if self.channel_axis is None else self.pixels
+        if self.alpha is None:
+            return planes
+        return np.concatenate([planes, self.alpha[..., None].astype(planes.dtype, copy=False)], axis=-1)
+
+    def with_pixels(self, pixels: np.ndarray, *, alpha: np.ndarray | None = None) -> Picture:
+        """The same file with other pixels. When they are more or fewer, alpha must come too and resolution follows."""
+        if pixels.ndim != self.pixels.ndim:
+            raise ValueError(f"pixels of {pixels.ndim} axes cannot replace pixels of {self.pixels.ndim}")
+        height, width = self.size
+        new_height, new_width = pixels.shape[:2]
+        if (new_height, new_width) == (height, width):
+            return replace(self, pixels=pixels, alpha=self.alpha if alpha is None else alpha)
+        if (alpha is None) != (self.alpha is None):
+            raise ValueError("a picture with alpha needs an alpha of the new size")
+        meta = self.meta
+        if meta.resolution is not None:
+            old = meta.resolution
+            meta = replace(
+                meta, resolution=Resolution(old.x * new_width / width, old.y * new_height / height, old.unit)
+            )
+        return replace(self, pixels=pixels, alpha=alpha, meta=meta)
+
+
+def from_interleaved(
+    planes: np.ndarray, *, meta: Meta, notes: tuple[str, ...] = (), data_range: float | None = None
+) -> Picture:
+    """A Picture from (H, W) or from (H, W, C) with C = 1 grey, 2 grey+alpha, 3 RGB, 4 RGBA."""
+    if planes.ndim == 2:
+        planes = planes[..., None]
+    channels = planes.shape[2]
+    alpha = np.ascontiguousarray(planes[..., -1]) if channels in (2, 4) else None
+    grey = channels <= 2
+    pixels = np.ascontiguousarray(planes[..., 0] if grey else planes[..., :3])
+    return Picture(
+        pixels=pixels,
+        channel_axis=None if grey else -1,
+        alpha=alpha,
+        data_range=range_of(pixels.dtype) if data_range is None else data_range,
+        meta=meta,
+        notes=notes,
+    )
+
+
+def range_of(dtype: np.dtype) -> float | None:
+    """The range that a dtype implies: 255 and 65535; None for those that rarely use all of theirs."""
+    return {np.dtype(np.uint8): 255.0, np.dtype(np.uint16): 65535.0}.get(np.dtype(dtype))

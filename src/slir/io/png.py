@@ -1,0 +1,240 @@
+"""PNG files: chunks, metadata and colour types. The pixels' coding is in `png_codec`."""
+
+from __future__ import annotations
+
+import io
+import struct
+import warnings
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import numpy as np
+from PIL import Image
+
+from slir.io import exif, png_codec
+from slir.io.picture import MAX_PIXELS, Meta, Picture, Resolution, from_interleaved
+
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+EXTENSIONS = (".png",)
+NAME = "PNG"
+
+_GREY, _RGB, _PALETTE, _GREY_ALPHA, _RGBA = 0, 2, 3, 4, 6
+_CHANNELS = {_GREY: 1, _RGB: 3, _PALETTE: 1, _GREY_ALPHA: 2, _RGBA: 4}
+_DEPTHS = {_GREY: (1, 2, 4, 8, 16), _RGB: (8, 16), _PALETTE: (1, 2, 4, 8), _GREY_ALPHA: (8, 16), _RGBA: (8, 16)}
+_XMP = "XML:com.adobe.xmp"
+#: How colours are meant and when they were taken: kept byte for byte.
+_KEPT = (b"cICP", b"mDCV", b"cLLI", b"gAMA", b"cHRM", b"sRGB", b"tIME")
+_MOST_TEXT = 1 << 24
+#: zlib never shrinks more than this; a file that declares more pixels than it could hold is refused before decoding.
+_BEST_RATIO = 1100
+
+
+@dataclass(frozen=True)
+class _Header:
+    width: int
+    height: int
+    depth: int
+    colour: int
+    interlaced: bool
+
+
+def read(data: bytes) -> Picture:
+    """Decode a PNG file. Raises ValueError with the reason where it cannot be."""
+    chunks = list(_chunks(data))
+    header = _header(chunks)
+    if any(kind == b"acTL" for kind, _ in chunks):
+        raise ValueError("is an animation")
+    packed = [body for kind, body in chunks if kind == b"IDAT"]
+    if not packed:
+        raise ValueError("holds no pixels: the file is truncated")
+    bits = header.width * header.height * header.depth * _CHANNELS[header.colour]
+    if bits // 8 > _BEST_RATIO * sum(map(len, packed)):
+        raise ValueError(f"declares {header.width} × {header.height} pixels but holds too few bytes for them")
+    notes: list[str] = []
+    key = next((body for kind, body in chunks if kind == b"tRNS"), None)
+    if header.depth == 16:
+        planes = _sixteen_bits(data, packed, header)
+        if key is not None and header.colour in (_GREY, _RGB):
+            planes = _with_key(planes, key)
+            notes.append("its transparent colour became an alpha channel")
+    else:
+        planes = _eight_bits(data, header, notes, keyed=key is not None)
+    return from_interleaved(planes, meta=_meta(chunks), notes=tuple(notes))
+
+
+def write(stream: BinaryIO, picture: Picture) -> None:
+    """Encode a picture of uint8 or uint16 pixels."""
+    planes = picture.interleaved()
+    height, width, channels = planes.shape
+    colour = {1: _GREY, 2: _GREY_ALPHA, 3: _RGB, 4: _RGBA}[channels]
+    stream.write(SIGNATURE)
+    _put(stream, b"IHDR", struct.pack(">IIBBBBB", width, height, 8 * planes.dtype.itemsize, colour, 0, 0, 0))
+    for kind, body in _meta_chunks(picture.meta):
+        _put(stream, kind, body)
+    packed = png_codec.encode(planes)
+    for start in range(0, len(packed), 1 << 20):
+        _put(stream, b"IDAT", packed[start : start + (1 << 20)])
+    _put(stream, b"IEND", b"")
+
+
+def refusal(picture: Picture) -> str | None:
+    """Why PNG cannot hold this picture, or None."""
+    if picture.pixels.dtype not in (np.uint8, np.uint16):
+        return f"PNG holds 8-bit and 16-bit integers, but the pixels are {picture.pixels.dtype}"
+    if picture.meta.premultiplied:
+        return "PNG holds no colours that are multiplied by alpha, but the picture's are"
+    return None
+
+
+def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    at = len(SIGNATURE)
+    while True:
+        if at + 12 > len(data):
+            raise ValueError("ends before its end mark: the file is truncated")
+        length, kind = struct.unpack_from(">I4s", data, at)
+        body = data[at + 8 : at + 8 + length]
+        tail = data[at + 8 + length : at + 12 + length]
+        if len(body) < length or len(tail) < 4:
+            raise ValueError(f"ends inside its {kind.decode('latin-1')!r} chunk: the file is truncated")
+        critical = kind[0] & 0x20 == 0  # an upper-case first letter
+        if zlib.crc32(kind + body) == int.from_bytes(tail, "big"):
+            yield kind, body
+        elif critical:
+            raise ValueError(f"its {kind.decode('latin-1')!r} chunk is damaged (wrong checksum)")
+        if kind == b"IEND":
+            return
+        at += 12 + length
+
+
+def _header(chunks: list[tuple[bytes, bytes]]) -> _Header:
+    if chunks[0][0] != b"IHDR" or len(chunks[0][1]) != 13:
+        raise ValueError("has no header")
+    width, height, depth, colour, packing, filtering, interlace = struct.unpack(">IIBBBBB", chunks[0][1])
+    if depth not in _DEPTHS.get(colour, ()) or packing or filtering or interlace > 1 or not width or not height:
+        raise ValueError("has a header that makes no sense")
+    if width * height > MAX_PIXELS:
+        raise ValueError(f"declares {width} × {height} pixels; the most is {MAX_PIXELS:,}")
+    return _Header(width, height, depth, colour, bool(interlace))
+
+
+def _sixteen_bits(data: bytes, packed: list[bytes], header: _Header) -> np.ndarray:
+    if header.colour == _GREY:
+        return _by_pillow(data, "I;16").astype(np.uint16)[..., None]
+    if header.interlaced:
+        raise ValueError("is interlaced with 16 bits a channel, which slir cannot read")
+    channels = _CHANNELS[header.colour]
+    return png_codec.decode(packed, height=header.height, width=header.width, channels=channels, dtype=np.uint16)
+
+
+def _eight_bits(data: bytes, header: _Header, notes: list[str], *, keyed: bool) -> np.ndarray:
+    if header.colour == _PALETTE:
+        notes.append("its palette was expanded to RGB")
+        mode = "RGBA" if keyed else "RGB"
+    elif keyed and header.colour in (_GREY, _RGB):
+        notes.append("its transparent colour became an alpha channel")
+        mode = "LA" if header.colour == _GREY else "RGBA"
+    else:
+        mode = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}[_CHANNELS[header.colour]]
+    if header.depth < 8 and header.colour == _GREY:
+        notes.append(f"its {header.depth}-bit greys were expanded to 8 bits")
+    return _by_pillow(data, mode)
+
+
+def _by_pillow(data: bytes, mode: str) -> np.ndarray:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Pillow warns of sizes that our own limit allows
+        with Image.open(io.BytesIO(data), formats=["PNG"]) as image:
+            return np.array(image if image.mode == mode else image.convert(mode))
+
+
+def _with_key(planes: np.ndarray, key: bytes) -> np.ndarray:
+    """Append the alpha that a single transparent colour stands for."""
+    if len(key) != 2 * planes.shape[2]:
+        raise ValueError("its 'tRNS' chunk is damaged")
+    clear = (planes == np.frombuffer(key, ">u2")).all(axis=2, keepdims=True)
+    return np.concatenate([planes, np.where(clear, 0, 65535).astype(planes.dtype)], axis=2)
+
+
+def _meta(chunks: list[tuple[bytes, bytes]]) -> Meta:
+    """Metadata that cannot be parsed is left out: it never stops the pixels from being read."""
+    found: dict[bytes, bytes] = {}
+    text: dict[str, str] = {}
+    for kind, body in chunks:
+        found.setdefault(kind, body)
+        if kind in (b"tEXt", b"zTXt", b"iTXt"):
+            try:
+                keyword, value = _text(kind, body)
+            except (ValueError, zlib.error):
+                continue
+            text.setdefault(keyword, value)
+    icc = None
+    if b"iCCP" in found:
+        _, _, rest = found[b"iCCP"].partition(b"\0")
+        try:
+            icc = _small_inflate(rest[1:]) or None
+        except (ValueError, zlib.error):
+            icc = None
+    resolution = None
+    if len(found.get(b"pHYs", b"")) == 9:
+        x, y, unit = struct.unpack(">IIB", found[b"pHYs"])
+        if x and y:
+            resolution = Resolution(x / 100, y / 100, "cm") if unit == 1 else Resolution(x, y, "none")
+    block = found.get(b"eXIf")
+    xmp = text.pop(_XMP, None)
+    return Meta(
+        icc=icc,
+        exif=block,
+        xmp=None if xmp is None else xmp.encode(),
+        orientation=exif.orientation(block),
+        resolution=resolution,
+        text=text,
+        private={NAME: tuple((kind, found[kind]) for kind in _KEPT if kind in found)},
+    )
+
+
+def _meta_chunks(meta: Meta) -> Iterator[tuple[bytes, bytes]]:
+    kept = meta.private.get(NAME, ())
+    assert isinstance(kept, tuple)
+    yield from kept
+    if meta.icc is not None:
+        yield b"iCCP", b"ICC profile\0\0" + zlib.compress(meta.icc)
+    if meta.resolution is not None:
+        lengths = meta.resolution.per_inch()
+        x, y = (meta.resolution.x, meta.resolution.y) if lengths is None else (v / 0.0254 for v in lengths)
+        if 0.5 <= x < 2**31 and 0.5 <= y < 2**31:
+            yield b"pHYs", struct.pack(">IIB", round(x), round(y), int(lengths is not None))
+    block = exif.block(meta)
+    if block is not None:
+        yield b"eXIf", block
+    if meta.xmp is not None:
+        yield b"iTXt", _XMP.encode() + b"\0\0\0\0\0" + meta.xmp
+    for keyword, value in meta.text.items():
+        name = keyword.encode("latin-1", "replace")[:79].replace(b"\0", b" ") or b"Comment"
+        yield b"iTXt", name + b"\0\0\0\0\0" + value.replace("\0", " ").encode()
+
+
+def _text(kind: bytes, body: bytes) -> tuple[str, str]:
+    name, _, rest = body.partition(b"\0")
+    keyword = name.decode("latin-1")
+    if kind == b"tEXt":
+        return keyword, rest.decode("latin-1")
+    if kind == b"zTXt":
+        return keyword, _small_inflate(rest[1:]).decode("latin-1")
+    packed = rest[:1] == b"\1"
+    _language, _, rest = rest[2:].partition(b"\0")
+    _translated, _, value = rest.partition(b"\0")
+    return keyword, (_small_inflate(value) if packed else value).decode()
+
+
+def _small_inflate(data: bytes) -> bytes:
+    unpacker = zlib.decompressobj()
+    out = unpacker.decompress(data, _MOST_TEXT)
+    if not unpacker.eof:
+        raise ValueError("longer than any metadata should be")
+    return out
+
+
+def _put(stream: BinaryIO, kind: bytes, body: bytes) -> None:
+    stream.write(struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)))

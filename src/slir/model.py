@@ -1,0 +1,207 @@
+"""Stage and Model: the estimator as data. A model is a list of stages; `slir.restore` runs them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from slir.bank import Bank
+from slir.compute import chunks, rows_that_fit
+from slir.descriptors import DctDescriptor
+from slir.errors import InputError
+from slir.losses import Euclidean, Loss, Squared
+from slir.patches import PatchGrid
+from slir.solvers.dual_free_sdca import dual_free_sdca
+from slir.solvers.newton import newton
+from slir.solvers.sdca import sdca
+from slir.solvers.solution import Solution
+from slir.solvers.weiszfeld import weiszfeld
+from slir.weights import Fitted, Weights
+
+SOLVERS = {"auto": "", "weiszfeld": "error", "newton": "residual", "sdca": "gap", "dual-free": "residual"}
+"""Solvers of the z-update, and by which of its statistics each says how far it is from the minimum."""
+
+DUAL = ("sdca", "dual-free")
+"""Those that hold a dual variable for every patch and every bank patch: exact, and slow."""
+
+
+@dataclass(frozen=True)
+class Prior:
+    """A bank, how it is described and how its patches are weighted: α(·) and xⁱ, fitted once and shared by stages.
+
+    view: which side of the pairs the bank is described by: "seen" (degraded patches) or "clean".
+    size: side of the clean patches.
+    """
+
+    bank: Bank
+    descriptor: DctDescriptor
+    weights: Weights
+    view: str = "seen"
+
+    def __post_init__(self) -> None:
+        if self.view not in ("seen", "clean"):
+            raise InputError("view", "be 'seen' or 'clean'", repr(self.view), "Pick one of these.")
+        sees, has = self.descriptor.window or self.size, self.bank.seen if self.view == "seen" else self.bank.clean
+        if sees**2 != has.shape[1]:
+            rule = f"be that of the bank's {self.view} patches, {round(has.shape[1] ** 0.5)}"
+            raise InputError("window", rule, sees, "Describe the bank by what is seen: view='seen'.")
+
+    @property
+    def size(self) -> int:
+        return round(self.bank.clean.shape[1] ** 0.5)
+
+    @cached_property
+    def fitted(self) -> Fitted:
+        clean = self.bank.clean
+        described = self.bank.seen if self.view == "seen" else clean
+        features = self.descriptor.of_patches(described)
+        return self.weights.fit(features, clean - clean.mean(1, keepdim=True))
+
+
+@dataclass(frozen=True)
+class Pull:
+    """What a stage wants of x: the energy ½ Σ_p (s_p ‖x_p‖² − 2 v_pᵀx_p), whose minimum has patches v_p/s_p.
+
+    strength: s (P,). moment: v (P, k). stats: what the z-update measured.
+    """
+
+    strength: Tensor
+    moment: Tensor
+    stats: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One turn of the loop: describe, pull, solve.
+
+    prior: the bank with its weights α.
+    loss: ℓ.
+    gamma: weight γ of the data term. Larger values follow y, noise included; smaller ones follow the bank.
+    beta: β ties the patches z_p to x in half-quadratic splitting; None solves the squared loss directly, as one
+        linear system in x.
+    solver: of the z-update: "weiszfeld", "newton", "sdca" or "dual-free"; "auto" is the Weiszfeld fixed point, or
+        Newton's method where weights are signed.
+    stride: of the patches of x.
+    """
+
+    prior: Prior
+    loss: Loss
+    gamma: float
+    beta: float | None = None
+    solver: str = "auto"
+    stride: int = 1
+    tol: float = 1e-3
+    max_steps: int = 20
+
+    def __post_init__(self) -> None:
+        if not self.gamma > 0:
+            raise InputError("gamma", "be positive", self.gamma, "Larger values follow the data more closely.")
+        if self.beta is None and not isinstance(self.loss, Squared):
+            raise InputError(
+                "beta", f"be given for the {self.loss.name} loss", None, "Only the squared loss needs none."
+            )
+        if self.beta is not None and not self.beta > 0:
+            raise InputError("beta", "be positive", self.beta, "It ties the patches to the image.")
+        if self.solver == "sdca" and not isinstance(self.loss, Euclidean | Squared):
+            raise InputError("solver", f"not be 'sdca' for the {self.loss.name} loss", "'sdca'", "Use 'auto'.")
+        if self.solver not in SOLVERS:
+            raise InputError("solver", f"be one of {', '.join(SOLVERS)}", repr(self.solver), "Pick one of these.")
+
+    def grid(self, shape: tuple[int, int]) -> PatchGrid:
+        return PatchGrid(shape, self.prior.size, self.stride)
+
+    def describe(self, x: Tensor, grid: PatchGrid) -> Tensor:
+        """What is seen at each patch of the current estimate: (H, W) -> (P, d)."""
+        return self.prior.descriptor.features(x, grid)
+
+    def pull(self, seen: Tensor, patches: Tensor, generator: torch.Generator | None = None) -> Pull:
+        """The z-update of all patches, chunk by chunk: seen (P, d), patches x_p (P, k) -> Pull.
+
+        Patches are centred; the mean of x_p is added to z_p in the end (Implementation details of the paper).
+        """
+        fitted = self.prior.fitted
+        mean = patches.mean(1, keepdim=True)
+        if isinstance(self.loss, Squared):
+            return self._pull_squared(fitted, seen, patches, mean)
+        assert self.beta is not None  # __post_init__ guarantees it
+        solver = self._solver(fitted)
+        centred = patches - mean
+        z = torch.empty_like(patches)
+        m, k = fitted.clean.shape
+        numbers = m * (k + 6) if solver in DUAL else 4 * m + 4 * k * k  # held at a time for each patch
+        measure = SOLVERS[solver]
+        steps, worst = 0.0, 0.0
+        for piece in chunks(len(seen), rows_that_fit(patches.element_size() * numbers, seen.device)):
+            solution = self._solve(solver, fitted.alpha(seen[piece]), fitted.clean, centred[piece], generator)
+            z[piece] = solution.value
+            steps = max(steps, solution.stats["steps"])
+            worst = max(worst, solution.stats[measure])
+        z += mean
+        return Pull(z.new_full((len(z),), self.beta), z.mul_(self.beta), {"z_steps": steps, f"z_{measure}": worst})
+
+    def _solver(self, fitted: Fitted) -> str:
+        if self.solver == "auto":
+            return "newton" if fitted.signed else "weiszfeld"
+        return self.solver
+
+    def _solve(
+        self, solver: str, alpha: Tensor, clean: Tensor, centred: Tensor, generator: torch.Generator | None
+    ) -> Solution:
+        assert self.beta is not None
+        if solver == "sdca":
+            return sdca(alpha, clean, centred, self.beta, generator=generator)
+        if solver == "dual-free":
+            return dual_free_sdca(self.loss, alpha, clean, centred, self.beta, generator=generator)
+        method = newton if solver == "newton" else weiszfeld
+        return method(self.loss, alpha, clean, centred, self.beta, tol=self.tol, max_steps=self.max_steps)
+
+    def _pull_squared(self, fitted: Fitted, seen: Tensor, patches: Tensor, mean: Tensor) -> Pull:
+        """Exact, from the moments Σα and Σαxⁱ alone: with splitting, z = (βx + Σαxⁱ)/(β + Σα)."""
+        total, weighted = patches.new_empty(len(patches)), torch.empty_like(patches)
+        for piece in chunks(len(seen), rows_that_fit(12 * len(fitted.clean), seen.device)):
+            total[piece], weighted[piece] = fitted.moments(seen[piece])
+        moment = weighted + total[:, None] * mean
+        if self.beta is None:
+            return Pull(total, moment)
+        z = (self.beta * patches + moment) / (self.beta + total)[:, None]
+        return Pull(torch.full_like(total, self.beta), z.mul_(self.beta))
+
+
+@dataclass(frozen=True)
+class Model:
+    """A list of stages with their provenance: all that is needed to restore, and to say how it came to be.
+
+    The paper's HQS is the model whose stages share one prior; its squared-loss solver is the model with one stage.
+
+    splitting: "hqs", or "admm" to add ADMM's dual variables to the same stages.
+    """
+
+    stages: tuple[Stage, ...]
+    provenance: dict[str, Any] = field(default_factory=dict)
+    splitting: str = "hqs"
+
+    def __post_init__(self) -> None:
+        if self.splitting not in ("hqs", "admm"):
+            raise InputError("splitting", "be 'hqs' or 'admm'", repr(self.splitting), "Pick one of these.")
+        if not self.stages:
+            raise InputError("stages", "hold at least one stage", "empty", "slir.fit and slir.paper_model make them.")
+        if self.splitting == "admm" and any(stage.beta is None for stage in self.stages):
+            raise InputError("beta", "be given for every stage under ADMM", None, "Pass beta0, or use 'hqs'.")
+
+    def to(self, device: torch.device | str) -> Model:
+        """The same model on a device; stages that share a prior or a bank go on sharing it."""
+        if all(stage.prior.bank.clean.device == torch.device(device) for stage in self.stages):
+            return self
+        banks = {id(stage.prior.bank): stage.prior.bank.to(device) for stage in self.stages}
+        priors = {id(stage.prior): replace(stage.prior, bank=banks[id(stage.prior.bank)]) for stage in self.stages}
+        return replace(self, stages=tuple(replace(stage, prior=priors[id(stage.prior)]) for stage in self.stages))
+
+    def save(self, path: str) -> None:
+        """Write the model as one safetensors file, whole or not at all."""
+        from slir.io.models import write_model
+
+        write_model(path, self)

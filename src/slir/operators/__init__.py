@@ -1,0 +1,21 @@
+"""The operator B of the model y = Bx + ε, one file a kind."""
+
+from slir.operators.base import Operator, adjoint_error
+from slir.operators.blur import Blur
+from slir.operators.compose import Compose
+from slir.operators.downsample import Downsample, antialias_kernel
+from slir.operators.identity import Identity
+from slir.operators.linear import Linear
+from slir.operators.mask import Mask
+
+__all__ = [
+    "Operator",
+    "adjoint_error",
+    "Identity",
+    "Blur",
+    "Downsample",
+    "antialias_kernel",
+    "Mask",
+    "Compose",
+    "Linear",
+]

@@ -1,0 +1,103 @@
+"""What an operator B must offer, and the check that its adjoint is its adjoint."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Shape = tuple[int, int]
+
+
+class Operator(ABC):
+    """A linear map B from images x of shape (..., H, W) to observations y of shape (..., h, w).
+
+    Operators know nothing of an image's size until they meet one, so the same B degrades training pictures of any
+    size and restores another. Each shape of x belongs to exactly one shape of y and the other way round.
+    """
+
+    reach: int
+    """How far, in pixels of x, a pixel is felt: y at p depends on x within `reach` of p, per axis."""
+
+    scale: int = 1
+    """How many pixels of x a pixel of y stands for, along each axis."""
+
+    @abstractmethod
+    def y_shape(self, x_shape: Shape) -> Shape:
+        """The shape of Bx for x of this shape. Raises InputError when B does not fit such an x."""
+
+    @abstractmethod
+    def x_shape(self, y_shape: Shape) -> Shape:
+        """The shape of x that y of this shape comes from."""
+
+    @abstractmethod
+    def forward(self, x: Tensor) -> Tensor:
+        """Bx: (..., H, W) -> (..., h, w)."""
+
+    @abstractmethod
+    def adjoint(self, y: Tensor) -> Tensor:
+        """Bᵀy: (..., h, w) -> (..., H, W)."""
+
+    def normal(self, x: Tensor) -> Tensor:
+        """BᵀBx, which is what the x-update applies again and again."""
+        return self.adjoint(self.forward(x))
+
+    def guess(self, y: Tensor) -> Tensor:
+        """A cheap image x⁽⁰⁾ of x's shape to start from: y itself where x and y live on the same pixels.
+
+        Here: a few steps of conjugate gradient on (BᵀB + εI)x = Bᵀy, which fits any linear map.
+        """
+        from slir.solvers.cg import cg
+
+        size = max(float(self.normal(torch.ones_like(self.adjoint(y))).abs().max()), 1e-12)
+        return cg(lambda x: self.normal(x) + 1e-3 * size * x, self.adjoint(y), max_steps=20, tol=1e-3).value
+
+    def shown(self, y_shape: Shape) -> tuple[int, int, int, int]:
+        """Which part of x y shows: first row, first column, height, width, in pixels of x.
+
+        All of it, unless x reaches beyond y (a blur with unknown border).
+        """
+        return 0, 0, *self.x_shape(y_shape)
+
+    def crop(self, x: Tensor, y_shape: Shape) -> Tensor:
+        """The part of x that y shows."""
+        row, col, height, width = self.shown(y_shape)
+        return x[..., row : row + height, col : col + width]
+
+    def for_training(self, shape: Shape) -> tuple[Operator, Shape]:
+        """The same degradation for a training picture of another shape, and the shape to crop that picture to."""
+        return self, shape
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """What was applied, as JSON, for a model's provenance. Arrays appear as their shape and hash."""
+
+
+def fingerprint(array: Tensor) -> dict[str, Any]:
+    """An array's shape and SHA-256, for provenance."""
+    data = array.detach().cpu().contiguous()
+    return {"shape": list(data.shape), "sha256": hashlib.sha256(data.numpy().tobytes()).hexdigest()}
+
+
+def adjoint_error(
+    operator: Operator,
+    x_shape: Shape,
+    *,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str = "cpu",
+    seed: int = 0,
+) -> float:
+    """|⟨Bx, y⟩ − ⟨x, Bᵀy⟩| / (‖Bx‖‖y‖ + ‖x‖‖Bᵀy‖) for random x and y; zero up to rounding for a right adjoint.
+
+    Use it on an operator of your own before you restore with it.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(x_shape, generator=generator, dtype=torch.float64).to(device, dtype)
+    y = torch.randn(operator.y_shape(x_shape), generator=generator, dtype=torch.float64).to(device, dtype)
+    forward, adjoint = operator.forward(x), operator.adjoint(y)
+    left, right = (forward * y).sum(dtype=torch.float64), (x * adjoint).sum(dtype=torch.float64)
+    scale = forward.double().norm() * y.double().norm() + x.double().norm() * adjoint.double().norm()
+    return float((left - right).abs() / scale.clamp_min(1e-300))

@@ -1,0 +1,79 @@
+"""B = convolution with a PSF: deblurring."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from slir.errors import InputError
+from slir.operators.base import Operator, Shape, fingerprint
+from slir.operators.convolution import Border, Convolution
+
+
+def checked_psf(psf: Tensor | np.ndarray, *, argument: str = "psf", unit_sum: bool = True) -> Tensor:
+    """A PSF as a float64 tensor on the CPU, after the checks that users need; see the messages."""
+    try:
+        array = torch.as_tensor(psf if isinstance(psf, Tensor) else np.asarray(psf, dtype=np.float64)).double().cpu()
+    except (TypeError, ValueError) as error:
+        raise InputError(argument, "be an array of numbers", repr(psf), "slir.psf builds some.") from error
+    if array.ndim != 2 or array.numel() == 0:
+        shape = f"of shape {tuple(array.shape)}"
+        raise InputError(argument, "be a non-empty array of two dimensions", shape, "Pass one plane, e.g. psf[..., 0].")
+    if not bool(torch.isfinite(array).all()):
+        raise InputError(argument, "be finite", "partly NaN or infinite", "Replace these values by zero.")
+    total = float(array.sum())
+    if unit_sum and abs(total - 1) > 1e-3:
+        raise InputError(argument, "sum to one", f"summing to {total:.6g}", "Divide it by its sum: psf / psf.sum().")
+    return array
+
+
+class Blur(Operator):
+    """y = psf * x, a true convolution (the PSF flipped), with one of the borders of `slir.operators.convolution`.
+
+    psf: (K, L), any odd or even size, summing to one.
+    """
+
+    def __init__(self, psf: Tensor | np.ndarray, border: Border = "unknown"):
+        self.psf = checked_psf(psf)
+        self.convolution = Convolution(self.psf, border)
+        self.reach = max(self.psf.shape) - 1
+
+    @property
+    def border(self) -> Border:
+        return self.convolution.border
+
+    def y_shape(self, x_shape: Shape) -> Shape:
+        return self.convolution.y_shape(x_shape)
+
+    def x_shape(self, y_shape: Shape) -> Shape:
+        return self.convolution.x_shape(y_shape)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.convolution.forward(x)
+
+    def adjoint(self, y: Tensor) -> Tensor:
+        return self.convolution.adjoint(y)
+
+    def _margins(self) -> tuple[int, int, int, int]:
+        """Pixels of x before and after y's support: top, bottom, left, right."""
+        if self.border != "unknown":
+            return 0, 0, 0, 0
+        (tall, wide), (row, col) = self.convolution.size, self.convolution.centre
+        return tall - 1 - row, row, wide - 1 - col, col
+
+    def guess(self, y: Tensor) -> Tensor:
+        """y, its edge pixels repeated outwards over the unknown border."""
+        top, bottom, left, right = self._margins()
+        padded = F.pad(y.reshape(1, -1, *y.shape[-2:]), (left, right, top, bottom), mode="replicate")
+        return padded.reshape(*y.shape[:-2], *padded.shape[-2:])
+
+    def shown(self, y_shape: Shape) -> tuple[int, int, int, int]:
+        top, _, left, _ = self._margins()
+        return top, left, *y_shape
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "blur", "border": self.border, "psf": fingerprint(self.psf)}

@@ -1,0 +1,125 @@
+"""Convolution with a PSF under one of three borders, and its exact adjoint; by FFT or directly, whichever is cheaper.
+
+With c = ((K−1)//2, …) the PSF's centre, as in `scipy.signal.convolve(..., mode="same")`:
+
+    unknown   y = the valid part of psf * x; x is larger than y by K − 1
+    circular  y[i] = Σₖ psf[k] x[i + c − k], indices modulo the size
+    reflect   the same, indices mirrored at the edge of the image, the edge pixel repeated (`scipy.ndimage`'s reflect)
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from scipy.fft import next_fast_len
+from torch import Tensor
+
+from slir.errors import InputError
+from slir.operators.base import Shape
+
+Border = Literal["unknown", "circular", "reflect"]
+
+DIRECT_TAPS = 30
+"""PSFs of up to this many taps are applied directly: see benchmarks/convolution.py for where the two costs cross."""
+
+
+class Convolution:
+    """psf * x for images of any size. The PSF's spectrum is kept for the last few sizes."""
+
+    def __init__(self, psf: Tensor, border: Border = "unknown"):
+        if border not in get_args(Border):
+            raise InputError("border", f"be one of {', '.join(get_args(Border))}", repr(border), "Pick one of these.")
+        self.psf = psf
+        self.border = border
+        self.size: Shape = (psf.shape[0], psf.shape[1])
+        self.centre: Shape = ((psf.shape[0] - 1) // 2, (psf.shape[1] - 1) // 2)
+        self._spectra: dict[tuple, Tensor] = {}
+
+    def y_shape(self, x_shape: Shape) -> Shape:
+        (height, width), (tall, wide) = x_shape, self.size
+        if tall > height or wide > width:
+            rule = f"be no larger than the image, {height}×{width}"
+            raise InputError("psf", rule, f"{tall}×{wide}", "Crop the PSF to its support, or pass a larger image.")
+        if self.border == "unknown":
+            return height - tall + 1, width - wide + 1
+        return x_shape
+
+    def x_shape(self, y_shape: Shape) -> Shape:
+        if self.border == "unknown":
+            return y_shape[0] + self.size[0] - 1, y_shape[1] + self.size[1] - 1
+        return self.y_shape(y_shape)
+
+    def forward(self, x: Tensor) -> Tensor:
+        shape = self.y_shape((x.shape[-2], x.shape[-1]))
+        if self.border == "circular":
+            return self._circular(x, transpose=False)
+        if self.border == "reflect":
+            rows, cols = self._mirror(shape, x.device)
+            x = x[..., rows, :][..., cols]
+        return self._valid(x)
+
+    def adjoint(self, y: Tensor) -> Tensor:
+        self.x_shape((y.shape[-2], y.shape[-1]))
+        if self.border == "circular":
+            return self._circular(y, transpose=True)
+        x = self._valid_adjoint(y)
+        if self.border == "reflect":
+            shape = (y.shape[-2], y.shape[-1])
+            rows, cols = self._mirror(shape, x.device)
+            x = x.new_zeros(*x.shape[:-2], shape[0], x.shape[-1]).index_add_(-2, rows, x)
+            x = x.new_zeros(*x.shape[:-1], shape[1]).index_add_(-1, cols, x)
+        return x
+
+    def _mirror(self, shape: Shape, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Row and column indices of the image padded by mirroring: K−1−c before, c after."""
+        indices = []
+        for length, size, centre in zip(shape, self.size, self.centre):
+            i = torch.arange(-(size - 1 - centre), length + centre, device=device)
+            i = torch.where(i < 0, -1 - i, i)
+            indices.append(torch.where(i >= length, 2 * length - 1 - i, i))
+        return indices[0], indices[1]
+
+    @property
+    def _direct(self) -> bool:
+        return self.psf.numel() <= DIRECT_TAPS
+
+    def _taps(self, x: Tensor) -> Tensor:
+        return self.psf.flip(0, 1).to(x)[None, None]
+
+    def _valid(self, x: Tensor) -> Tensor:
+        (height, width), (tall, wide) = x.shape[-2:], self.size
+        if self._direct:
+            out = F.conv2d(x.reshape(-1, 1, height, width), self._taps(x))
+            return out.reshape(*x.shape[:-2], *out.shape[-2:])
+        fast = (next_fast_len(height, real=True), next_fast_len(width, real=True))
+        out = torch.fft.irfft2(torch.fft.rfft2(x, s=fast) * self._spectrum(fast, x), s=fast)
+        return out[..., tall - 1 : height, wide - 1 : width]
+
+    def _valid_adjoint(self, y: Tensor) -> Tensor:
+        (tall, wide) = self.size
+        height, width = y.shape[-2] + tall - 1, y.shape[-1] + wide - 1
+        if self._direct:
+            out = F.conv_transpose2d(y.reshape(-1, 1, *y.shape[-2:]), self._taps(y))
+            return out.reshape(*y.shape[:-2], height, width)
+        fast = (next_fast_len(height, real=True), next_fast_len(width, real=True))
+        y = F.pad(y, (wide - 1, 0, tall - 1, 0))
+        out = torch.fft.irfft2(torch.fft.rfft2(y, s=fast) * self._spectrum(fast, y).conj(), s=fast)
+        return out[..., :height, :width]
+
+    def _circular(self, x: Tensor, *, transpose: bool) -> Tensor:
+        shape = (x.shape[-2], x.shape[-1])
+        spectrum = self._spectrum(shape, x, shift=self.centre)
+        return torch.fft.irfft2(torch.fft.rfft2(x) * (spectrum.conj() if transpose else spectrum), s=shape)
+
+    def _spectrum(self, shape: Shape, like: Tensor, shift: Shape = (0, 0)) -> Tensor:
+        key = (shape, shift, like.dtype, like.device)
+        if key not in self._spectra:
+            padded = F.pad(self.psf.double(), (0, shape[1] - self.size[1], 0, shape[0] - self.size[0]))
+            spectrum = torch.fft.rfft2(padded.roll((-shift[0], -shift[1]), (0, 1)))
+            if len(self._spectra) >= 4:
+                self._spectra.clear()
+            complex_type = torch.complex128 if like.dtype == torch.float64 else torch.complex64
+            self._spectra[key] = spectrum.to(like.device, complex_type)
+        return self._spectra[key]

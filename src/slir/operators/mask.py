@@ -1,0 +1,80 @@
+"""B = diag(known): inpainting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from slir.errors import InputError
+from slir.operators.base import Operator, Shape, fingerprint
+from slir.operators.convolution import Convolution
+
+
+class Mask(Operator):
+    """y = known · x: pixels where `missing` is true are not observed and read zero.
+
+    missing: (H, W) bool, true where a pixel is missing.
+    """
+
+    reach = 0
+
+    def __init__(self, missing: Tensor | np.ndarray):
+        missing = torch.as_tensor(np.asarray(missing) if not isinstance(missing, Tensor) else missing)
+        if missing.ndim != 2:
+            raise InputError("mask", "have two dimensions", f"of shape {tuple(missing.shape)}", "Pass one plane.")
+        self.missing = missing.bool()
+        if bool(self.missing.all()):
+            raise InputError(
+                "mask", "leave at least one pixel", "true everywhere", "Is it inverted? True means missing."
+            )
+
+    def y_shape(self, x_shape: Shape) -> Shape:
+        if tuple(x_shape) != tuple(self.missing.shape):
+            rule = f"have the image's shape {tuple(x_shape)}"
+            raise InputError("mask", rule, f"of shape {tuple(self.missing.shape)}", "Crop or resize the mask.")
+        return x_shape
+
+    def x_shape(self, y_shape: Shape) -> Shape:
+        return self.y_shape(y_shape)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.masked_fill(self.missing.to(x.device), 0.0)
+
+    def adjoint(self, y: Tensor) -> Tensor:
+        return self.forward(y)
+
+    def normal(self, x: Tensor) -> Tensor:
+        return self.forward(x)
+
+    def guess(self, y: Tensor) -> Tensor:
+        """Missing pixels from their known neighbours: normalised Gaussian averages, from the finest that sees any."""
+        known = (~self.missing).to(y)
+        values = self.forward(y)
+        filled, still = values, self.missing.to(y.device)
+        sigma = 0.7
+        while bool(still.any()) and sigma < max(y.shape[-2:]):
+            lines = []
+            for length in y.shape[-2:]:
+                radius = min(int(3 * sigma) + 1, (length - 1) // 2)
+                lines.append(torch.exp(-(torch.arange(-radius, radius + 1, dtype=torch.float64) ** 2) / (2 * sigma**2)))
+            blur = Convolution(torch.outer(lines[0] / lines[0].sum(), lines[1] / lines[1].sum()), border="reflect")
+            weight = blur.forward(known)
+            reached = still & (weight > 1e-2)
+            filled = torch.where(reached, blur.forward(values) / weight, filled)
+            still = still & ~reached
+            sigma *= 1.5
+        mean = values.sum((-2, -1), keepdim=True) / known.sum()  # for what lies too far from anything known
+        return torch.where(still, mean, filled)
+
+    def for_training(self, shape: Shape) -> tuple[Operator, Shape]:
+        """The mask's pattern repeated over the picture, so that it loses pixels in the same way."""
+        tall, wide = self.missing.shape
+        times = (-(-shape[0] // tall), -(-shape[1] // wide))
+        return Mask(self.missing.tile(times)[: shape[0], : shape[1]]), shape
+
+    def describe(self) -> dict[str, Any]:
+        share = float(self.missing.double().mean())
+        return {"kind": "mask", "missing": fingerprint(self.missing), "share_missing": share}

@@ -1,0 +1,1 @@
+"""Solvers of the x-update (conjugate gradient) and of the z-update (one file each)."""

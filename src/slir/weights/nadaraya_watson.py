@@ -1,0 +1,46 @@
+"""Nadaraya–Watson weights: α(y_p) = v / 1ᵀv with vᵢ = k(y_p, yⁱ) (eq. alphanw)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from slir.descriptors import bandwidth
+from slir.weights.base import Fitted, Weights, check_s
+from slir.weights.kernels import Kernel
+
+
+@dataclass(frozen=True)
+class FittedNadarayaWatson(Fitted):
+    kernel: Kernel
+    features: Tensor
+    clean: Tensor
+    signed = False
+
+    def alpha(self, seen: Tensor) -> Tensor:
+        # A softmax of log k: where every kernel value would underflow, the nearest patches still share the weight.
+        return torch.softmax(self.kernel.log(seen, self.features), -1)
+
+
+@dataclass(frozen=True)
+class NadarayaWatson(Weights):
+    """Non-negative weights that sum to one: the closer a bank patch looks, the more it speaks.
+
+    s: how far patches are heard, as a share of the features' overall standard deviation (the paper's s). Small values
+        copy the nearest patches, detail and noise alike; large values average many and smooth.
+    """
+
+    s: float = 0.2
+    kernel: str = "gaussian"
+
+    def __post_init__(self) -> None:
+        check_s(self.s)
+
+    def fit(self, features: Tensor, clean: Tensor) -> FittedNadarayaWatson:
+        return FittedNadarayaWatson(Kernel(self.kernel, bandwidth(features, self.s)), features, clean)
+
+    def settings(self) -> dict[str, Any]:
+        return {"kind": "nw", "s": self.s, "kernel": self.kernel}

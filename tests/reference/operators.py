@@ -1,0 +1,49 @@
+"""Degradations, slowly and obviously: NumPy, float64, one pixel at a time, or a whole matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+
+def index(i: int, length: int, border: str) -> int:
+    """Where the image continues beyond its edge."""
+    if border == "circular":
+        return i % length
+    if i < 0:
+        return -1 - i
+    return 2 * length - 1 - i if i >= length else i
+
+
+def convolve(x: np.ndarray, psf: np.ndarray, border: str) -> np.ndarray:
+    """y[i, j] = Σ psf[k, l] x[i + c − k, j + c′ − l], c = (K − 1)//2; for an unknown border, where x is known alone."""
+    (height, width), (tall, wide) = x.shape, psf.shape
+    row, col = (tall - 1) // 2, (wide - 1) // 2
+    y = np.zeros((height, width))
+    for i in range(height):
+        for j in range(width):
+            for k in range(tall):
+                for m in range(wide):
+                    a, b = i + row - k, j + col - m
+                    inside = 0 <= a < height and 0 <= b < width
+                    if inside or border != "unknown":
+                        y[i, j] += psf[k, m] * x[index(a, height, border), index(b, width, border)]
+    if border == "unknown":
+        return y[tall - 1 - row : height - row, wide - 1 - col : width - col]
+    return y
+
+
+def downsample(x: np.ndarray, kernel: np.ndarray, factor: int, phase: int, border: str) -> np.ndarray:
+    return convolve(x, kernel, border)[phase::factor, phase::factor]
+
+
+def matrix(forward: Callable[[np.ndarray], np.ndarray], x_shape: tuple[int, int]) -> np.ndarray:
+    """The matrix of a linear map, column by column: what it makes of each image with a single bright pixel."""
+    columns = []
+    for i in range(x_shape[0]):
+        for j in range(x_shape[1]):
+            unit = np.zeros(x_shape)
+            unit[i, j] = 1
+            columns.append(forward(unit).ravel())
+    return np.stack(columns, 1)
