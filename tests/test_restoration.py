@@ -206,7 +206,7 @@ def test_squared_loss_with_the_tolerance_that_ships(one_thread: None) -> None:
         found = restore(y, operator, Model((stage,))).x.numpy().ravel()
         # The residual that is left, over the least curvature: a corner lies in one patch, the mean pixel in more.
         counts = grid.counts(guess)
-        bound = restoration_module.X_TOLERANCE * float(counts.mean() / counts.min() * guess.norm())
+        bound = restoration_module.X_TOLERANCE * float(counts.mean() / counts.min()) * guess.numel() ** 0.5
         assert np.linalg.norm(found - expected) < bound
 
 

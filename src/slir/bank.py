@@ -17,7 +17,7 @@ from slir.operators import Operator
 from slir.patches import window_margin
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Bank:
     """Pairs (yⁱ, xⁱ), i = 1 … m, with their origin.
 

@@ -132,7 +132,7 @@ class Stage:
         centred = patches - mean
         z = torch.empty_like(patches)
         m, k = fitted.clean.shape
-        numbers = m * (k + 6) if solver in DUAL else 4 * m + 4 * k * k  # held at a time for each patch
+        numbers = m * (2 * k + 6) if solver in DUAL else 4 * m + 4 * k * k  # held at a time for each patch
         measure = SOLVERS[solver]
         steps, worst = 0.0, 0.0
         for piece in chunks(len(seen), rows_that_fit(patches.element_size() * numbers, seen.device)):
@@ -194,7 +194,8 @@ class Model:
 
     def to(self, device: torch.device | str) -> Model:
         """The same model on a device; stages that share a prior or a bank go on sharing it."""
-        if all(stage.prior.bank.clean.device == torch.device(device) for stage in self.stages):
+        device = torch.empty(0, device=device).device  # "cuda" is "cuda:0", or whichever is current
+        if all(stage.prior.bank.clean.device == device for stage in self.stages):
             return self
         banks = {id(stage.prior.bank): stage.prior.bank.to(device) for stage in self.stages}
         priors = {id(stage.prior): replace(stage.prior, bank=banks[id(stage.prior.bank)]) for stage in self.stages}

@@ -6,7 +6,7 @@ x̂(y) = argmin_x  Σ_p Σ_i αᵢ(y_p) ℓ(x_p, xⁱ)  +  γ/2 ‖y − Bx‖²
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -66,11 +66,21 @@ def restore(
         stats.append({**pull.stats, "x_steps": solved.stats["steps"], "x_residual": solved.stats["residual"]})
         if solved.verdict is not Verdict.CONVERGED:
             stats[-1]["x_verdict"] = solved.verdict.value
+        if dual is None and solved.stats["steps"] == 0 and _only_tighter(stage, model.stages[number + 1 :]):
+            break
     if progress:
         progress(len(model.stages), len(model.stages), "restoring")
     if observe:
         observe(len(model.stages), x)
     return Restoration(x, stats)
+
+
+def _only_tighter(stage: Stage, rest: tuple[Stage, ...]) -> bool:
+    """Whether what is left is this stage again with β no smaller. When it moved nothing, then neither will they."""
+    beta = stage.beta
+    return beta is not None and all(
+        other.beta is not None and other.beta >= beta and replace(other, beta=beta) == stage for other in rest
+    )
 
 
 def solve(operator: Operator, y: Tensor, grid: PatchGrid, pull: Pull, stage: Stage, *, start: Tensor) -> Solution:

@@ -6,8 +6,11 @@ from collections.abc import Iterator
 
 import torch
 
-CPU_BUDGET = 128 * 2**20
+CPU_BUDGET = 64 * 2**20
 """Bytes that the temporaries of one chunk may take on the CPU. Larger chunks are not faster: they leave the caches."""
+
+CACHE = 2 * 2**20
+"""Bytes that are touched several times in a row on the CPU at a time."""
 
 GPU_SHARE = 0.1
 """Share of the free GPU memory that one chunk may take."""
@@ -21,6 +24,13 @@ def rows_that_fit(bytes_per_row: float, device: torch.device) -> int:
     else:
         budget = CPU_BUDGET
     return max(1, int(budget / max(bytes_per_row, 1)))
+
+
+def rows_in_cache(row_length: int, like: torch.Tensor) -> int:
+    """How many rows of `row_length` numbers stay in a CPU's second-level cache between passes; all of them on a GPU."""
+    if like.device.type != "cpu":
+        return max(1, len(like))
+    return max(1, CACHE // max(row_length * like.element_size(), 1))
 
 
 def chunks(total: int, rows: int) -> Iterator[slice]:

@@ -81,16 +81,16 @@ class Convolution:
             indices.append(torch.where(i >= length, 2 * length - 1 - i, i))
         return indices[0], indices[1]
 
-    @property
-    def _direct(self) -> bool:
-        return self.psf.numel() <= DIRECT_TAPS
+    def _direct(self, image: Tensor) -> bool:
+        """On a GPU never: there a direct convolution may round its operands to 10 bits (TF32), and an FFT is cheap."""
+        return self.psf.numel() <= DIRECT_TAPS and image.device.type == "cpu"
 
     def _taps(self, x: Tensor) -> Tensor:
         return self.psf.flip(0, 1).to(x)[None, None]
 
     def _valid(self, x: Tensor) -> Tensor:
         (height, width), (tall, wide) = x.shape[-2:], self.size
-        if self._direct:
+        if self._direct(x):
             out = F.conv2d(x.reshape(-1, 1, height, width), self._taps(x))
             return out.reshape(*x.shape[:-2], *out.shape[-2:])
         fast = (next_fast_len(height, real=True), next_fast_len(width, real=True))
@@ -100,7 +100,7 @@ class Convolution:
     def _valid_adjoint(self, y: Tensor) -> Tensor:
         (tall, wide) = self.size
         height, width = y.shape[-2] + tall - 1, y.shape[-1] + wide - 1
-        if self._direct:
+        if self._direct(y):
             out = F.conv_transpose2d(y.reshape(-1, 1, *y.shape[-2:]), self._taps(y))
             return out.reshape(*y.shape[:-2], height, width)
         fast = (next_fast_len(height, real=True), next_fast_len(width, real=True))

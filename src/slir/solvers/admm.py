@@ -27,7 +27,7 @@ class Dual:
     def pull(self, stage: Stage, seen: Tensor, patches: Tensor, generator: torch.Generator | None) -> Pull:
         """The z-update at x_p + u_p, handed on as a pull towards z_p − u_p."""
         assert stage.beta is not None  # Model checks it
-        if self.u is None:
+        if self.u is None or self.u.shape != patches.shape:  # another grid has other patches
             self.u = torch.zeros_like(patches)
         else:
             self.u *= self.beta / stage.beta

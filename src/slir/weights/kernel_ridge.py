@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -90,15 +91,24 @@ class KernelRidge(Weights):
 
 @dataclass(frozen=True)
 class FittedNystrom(Fitted):
-    """`spread` (m, M) maps kernel values at the M centres to weights on all m pairs: α = spread · v_M."""
+    """`factor` is the Cholesky factor of K_Mm K_mM + mλ K_MM, `coefficients` (M, k + 1) its solution for [x, 1]."""
 
     kernel: Kernel
     features: Tensor
     clean: Tensor
     centres: Tensor
-    spread: Tensor
+    factor: Tensor
     coefficients: Tensor
     signed = True
+
+    @cached_property
+    def spread(self) -> Tensor:
+        """(m, M), which maps kernel values at the centres to weights on all pairs; made when α itself is asked for."""
+        spread = self.features.new_empty(len(self.features), len(self.centres))
+        for piece in chunks(len(spread), rows_that_fit(16 * len(self.centres), spread.device)):
+            rows = self.kernel.gram(self.features[piece].double(), self.centres.double())
+            spread[piece] = torch.cholesky_solve(rows.T, self.factor).T.to(spread)
+        return spread
 
     def alpha(self, seen: Tensor) -> Tensor:
         return self.kernel.gram(seen, self.centres) @ self.spread.T
@@ -136,8 +146,7 @@ class Nystrom(Weights):
         system = kernel.gram(centres, centres).mul_(m * self.lam)
         targets = ones_column(clean.double())
         moments = centres.new_zeros(count, targets.shape[1])
-        pieces = list(chunks(m, rows_that_fit(16 * count, features.device)))
-        for piece in pieces:
+        for piece in chunks(m, rows_that_fit(16 * count, features.device)):
             rows = kernel.gram(features[piece].double(), centres)
             system.addmm_(rows.T, rows)
             moments.addmm_(rows.T, targets[piece])
@@ -145,11 +154,7 @@ class Nystrom(Weights):
         system.diagonal().add_(1e-12 * float(system.diagonal().max()))
         factor = cholesky(system, self.lam)
         coefficients = torch.cholesky_solve(moments, factor).to(features)
-        spread = features.new_empty(m, count)
-        for piece in pieces:
-            rows = kernel.gram(features[piece].double(), centres)
-            spread[piece] = torch.cholesky_solve(rows.T, factor).T.to(features)
-        return FittedNystrom(kernel, features, clean, centres.to(features), spread, coefficients)
+        return FittedNystrom(kernel, features, clean, centres.to(features), factor, coefficients)
 
     def settings(self) -> dict[str, Any]:
         own = {"lam": self.lam, "s": self.s, "kernel": self.kernel, "centres": self.centres, "seed": self.seed}

@@ -6,11 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from slir.compute import chunks, rows_in_cache
 from slir.descriptors import bandwidth
 from slir.weights.base import Fitted, Weights, check_s
 from slir.weights.kernels import Kernel
+
+NEGLIGIBLE = 1e-14
+"""Weights below this are zero: what they add is lost in rounding, and denormal numbers slow a CPU's products down."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,15 @@ class FittedNadarayaWatson(Fitted):
 
     def alpha(self, seen: Tensor) -> Tensor:
         # A softmax of log k: where every kernel value would underflow, the nearest patches still share the weight.
+        if self.kernel.name == "gaussian":
+            # log k = (fᵀf′ − ‖f′‖²/2 − ‖f‖²/2)/σ_k², and the last term is the same for all of a row: one product.
+            precision = self.kernel.bandwidth**-2
+            bias = self.features.square().sum(1).mul_(-precision / 2)
+            alpha = seen.new_empty(len(seen), len(self.features))
+            for block in chunks(len(seen), rows_in_cache(len(self.features), seen)):
+                scores = torch.addmm(bias, seen[block] * precision, self.features.T)
+                F.threshold_(torch.softmax(scores, -1, out=alpha[block]), NEGLIGIBLE, 0.0)
+            return alpha
         return torch.softmax(self.kernel.log(seen, self.features), -1)
 
 
