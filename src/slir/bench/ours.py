@@ -51,8 +51,8 @@ class Ours:
         return {"images": self.images, "revision": self.revision, **self.own}
 
     def handles(self, case: Case) -> bool:
-        if case.table == "composition":
-            return self.name == "slir ℓ2"
+        if case.table == "composition":  # it is about the bank of the paper's own configuration
+            return self.name == "slir ℓ2" and case.kind in self.kinds
         return case.kind in self.kinds
 
     def prepare(self, group: Group) -> None:
@@ -81,6 +81,9 @@ def ours(device: str) -> list[Ours]:
     return [
         Ours("slir MSE", every, own={"loss": "squared"}, device=device),
         Ours("slir MSE KRR", every, images=40, own={"loss": "squared", "weights": "krr"}, device=device),
-        Ours("slir ℓ2", every, device=device),
-        Ours("slir ℓ2 sharper", frozenset({"deblur"}), images=40, own={"recipe": "sharper"}, device=device),
+        Ours("slir ℓ2", frozenset({"deblur"}), device=device),
+        Ours("slir ℓ2", every - {"deblur"}, images=40, device=device),
+        Ours(
+            "slir ℓ2 sharper", frozenset({"deblur"}), images=40, own={"recipe": "sharper", "stride": 2}, device=device
+        ),
     ]

@@ -34,7 +34,7 @@ class FittedNadarayaWatson(Fitted):
             alpha = seen.new_empty(len(seen), len(self.features))
             for block in chunks(len(seen), rows_in_cache(len(self.features), seen)):
                 scores = torch.addmm(bias, seen[block] * precision, self.features.T)
-                F.threshold_(torch.softmax(scores, -1, out=alpha[block]), NEGLIGIBLE, 0.0)
+                F.threshold(torch.softmax(scores, -1, out=alpha[block]), NEGLIGIBLE, 0.0, inplace=True)
             return alpha
         return torch.softmax(self.kernel.log(seen, self.features), -1)
 
