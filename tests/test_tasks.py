@@ -1,0 +1,258 @@
+"""The four tasks as a user calls them: what comes out is of the kind that went in, better, or a clear error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from skimage import data
+
+import slir
+from slir.defaults import default_model, demo_picture, training_pictures
+from slir.errors import InputError
+from slir.model import Model
+from slir.operators import Blur, Downsample, Identity, Mask
+
+PICTURES = [data.camera()[100:260, 150:330], data.coins()[60:200, 60:220]]
+TRUTH = data.camera()[20:84, 200:264]  # no row of it is in PICTURES
+PSF = slir.psf.gaussian(1.2)
+
+
+def psnr(image: np.ndarray, truth: np.ndarray, white: float = 255.0) -> float:
+    error = np.mean((np.asarray(image, np.float64) - np.asarray(truth, np.float64)) ** 2)
+    return float(10 * np.log10(white**2 / max(error, 1e-12)))
+
+
+def noisy(image: np.ndarray, sigma: float, seed: int = 0) -> np.ndarray:
+    noise = sigma * np.random.default_rng(seed).standard_normal(image.shape)
+    return np.clip(np.rint(image + noise), 0, 255).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def denoiser() -> Model:
+    return slir.paper_model(PICTURES, Identity(), 25 / 255, "squared", "krr", 500)
+
+
+# What comes out is of the kind that went in
+
+
+def test_every_dtype_and_range_gives_the_same_picture(denoiser: Model) -> None:
+    y = noisy(TRUTH, 25)
+    expected = slir.denoise(y, sigma=25, model=denoiser).astype(np.float64) / 255
+    assert psnr(expected, TRUTH / 255, 1.0) > psnr(y, TRUTH) + 4
+    wide = slir.denoise(y.astype(np.uint16) * 257, sigma=25 * 257, model=denoiser)
+    assert wide.dtype == np.uint16
+    np.testing.assert_allclose(wide / 65535, expected, rtol=0, atol=0.003)
+    twelve = slir.denoise((y.astype(np.uint16) * 16), sigma=25 * 16, data_range=4080, model=denoiser)
+    np.testing.assert_allclose(twelve / 4080, expected, rtol=0, atol=0.003)
+    for dtype in (np.float32, np.float64):
+        unit = slir.denoise((y / 255).astype(dtype), sigma=25 / 255, data_range=1.0, model=denoiser)
+        assert unit.dtype == dtype
+        np.testing.assert_allclose(unit, expected, rtol=0, atol=0.003)
+    shifted = slir.denoise(y / 255 * 2 - 1, sigma=50 / 255, data_range=(-1.0, 1.0), model=denoiser)
+    np.testing.assert_allclose((shifted + 1) / 2, expected, rtol=0, atol=0.003)
+
+
+def test_torch_in_torch_out(denoiser: Model) -> None:
+    y = noisy(TRUTH, 25)
+    out = slir.denoise(torch.from_numpy(y), sigma=25, model=denoiser)
+    assert isinstance(out, torch.Tensor)
+    assert out.dtype == torch.uint8
+    np.testing.assert_array_equal(out.numpy(), slir.denoise(y, sigma=25, model=denoiser))
+
+
+def test_channels_are_restored_one_by_one(denoiser: Model) -> None:
+    planes = [noisy(TRUTH, 25, seed) for seed in range(3)]
+    alone = [slir.denoise(plane, sigma=25, model=denoiser) for plane in planes]
+    for axis in (-1, 0, 1):
+        together = slir.denoise(np.stack(planes, axis), sigma=25, channel_axis=axis, model=denoiser)
+        np.testing.assert_array_equal(together, np.stack(alone, axis))
+
+
+def test_the_input_is_left_as_it_was(denoiser: Model) -> None:
+    y = noisy(TRUTH, 25)
+    kept = y.copy()
+    slir.denoise(y, sigma=25, model=denoiser)
+    np.testing.assert_array_equal(y, kept)
+
+
+def test_shapes_out() -> None:
+    small = {"loss": "squared", "m": 300}
+    y = TRUTH[:40, :50]
+    for psf in (np.full((4, 7), 1 / 28), slir.psf.motion(7, 20)):
+        model = slir.paper_model(PICTURES, Blur(psf), 0.01, **small)
+        assert slir.deblur(y, psf, sigma=2.5, model=model).shape == y.shape
+    for factor in (2, 3):
+        model = slir.paper_model(PICTURES, Downsample(factor), 0.0, **small)
+        assert slir.upsample(y, factor, model=model).shape == (40 * factor, 50 * factor)
+
+
+# Better than before, with the model that ships
+
+
+def test_defaults_restore() -> None:
+    y = noisy(TRUTH, 25)
+    assert psnr(slir.denoise(y, sigma=25), TRUTH) > psnr(y, TRUTH) + 5
+    operator = Downsample(2, 0.8)
+    x = torch.from_numpy(TRUTH.astype(np.float64))
+    small = np.clip(np.rint(operator.forward(x).numpy()), 0, 255).astype(np.uint8)
+    bicubic = operator.guess(torch.from_numpy(small.astype(np.float64))).numpy()
+    assert psnr(slir.upsample(small, 2, antialias=0.8), TRUTH) > psnr(bicubic, TRUTH) + 0.5
+
+
+def test_default_deblurring() -> None:
+    blur = Blur(PSF)
+    sharp = data.camera()[120:194, 180:254]
+    y = blur.forward(torch.from_numpy(sharp.astype(np.float64)))
+    truth = blur.crop(torch.from_numpy(sharp), (y.shape[0], y.shape[1])).numpy()
+    y = noisy(y.numpy(), 1.0)
+    restored = slir.deblur(y, PSF, sigma=1.0)
+    assert psnr(restored, truth) > psnr(y, truth) + 2
+
+
+def test_inpainting_keeps_what_is_known_and_fills_what_is_not() -> None:
+    missing = np.random.default_rng(0).random(TRUTH.shape) < 0.5
+    holed = np.where(missing, np.nan, TRUTH / 255)
+    whole = slir.inpaint(holed, missing, data_range=1.0)
+    np.testing.assert_allclose(whole[~missing], TRUTH[~missing] / 255, rtol=0, atol=1e-6)
+    guess = Mask(missing).guess(torch.from_numpy(np.nan_to_num(holed))).numpy()
+    assert psnr(whole, TRUTH / 255, 1.0) > psnr(guess, TRUTH / 255, 1.0)
+    colour = np.stack([np.where(missing, 0, TRUTH).astype(np.uint8)] * 3, -1)
+    found = slir.inpaint(colour, missing, channel_axis=-1)
+    assert (found[~missing] == colour[~missing]).all()
+    assert psnr(found[..., 1], TRUTH) > psnr(colour[..., 1], TRUTH) + 10
+
+
+def test_default_models_are_kept_and_told_apart() -> None:
+    first = default_model(Identity(), 0.1)
+    assert default_model(Identity(), 0.1) is first
+    assert default_model(Identity(), 0.11) is not first
+    assert default_model(Blur(PSF), 0.1) is not first
+
+
+def test_what_ships_is_whole_and_the_demo_is_not_learnt_from() -> None:
+    pictures = training_pictures()
+    assert len(pictures) == 13
+    assert all(tuple(picture.shape) == (384, 384) for picture in pictures)
+    assert all(float(picture.std()) > 0.05 for picture in pictures)
+    demo = demo_picture()
+    assert demo.shape == (256, 256, 3)
+    provenance = (Path(slir.__file__).parent / "data" / "PROVENANCE.md").read_text("utf-8")
+    assert provenance.count("| learnt from |") == 13
+    assert "roman-colosseum.png | 960×540 | set aside; demo |" in provenance
+
+
+# What is said on the way
+
+
+def test_info_and_progress(denoiser: Model) -> None:
+    y = noisy(TRUTH, 25)
+    steps: list[tuple[int, int, str]] = []
+    result = slir.denoise(y, sigma=25, model=denoiser, return_info=True, progress=lambda *step: steps.append(step))
+    np.testing.assert_array_equal(result.image, slir.denoise(y, sigma=25, model=denoiser))
+    assert result.stats["sigma"] == 25
+    assert result.stats["seconds"] > 0
+    assert 10 < result.stats["residual"] < 30
+    assert len(result.stats["stages"][0]) == 1
+    assert steps[0][:2] == (0, 1)
+    assert steps[-1][:2] == (1, 1)
+    colour = slir.denoise(np.stack([y, y], -1), sigma=25, channel_axis=-1, model=denoiser, return_info=True)
+    assert colour.stats["sigma"] == [25, 25]
+
+
+def test_nothing_is_printed(denoiser: Model, capsys: pytest.CaptureFixture[str]) -> None:
+    slir.denoise(noisy(TRUTH, 25), sigma=25, model=denoiser)
+    captured = capsys.readouterr()
+    assert captured.out == captured.err == ""
+
+
+def test_sigma_is_estimated(denoiser: Model) -> None:
+    result = slir.denoise(noisy(TRUTH, 25), model=denoiser, return_info=True)
+    assert result.stats["sigma"] == pytest.approx(25, rel=0.2)
+
+
+def test_a_model_may_be_given_by_its_path(denoiser: Model, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    denoiser.save(str(path))
+    y = noisy(TRUTH, 25)
+    for given in (path, str(path), slir.load(path)):
+        np.testing.assert_array_equal(slir.denoise(y, sigma=25, model=given), slir.denoise(y, sigma=25, model=denoiser))
+
+
+def test_seeds_of_every_kind(denoiser: Model) -> None:
+    y = noisy(TRUTH, 25)
+    expected = slir.denoise(y, sigma=25, model=denoiser)
+    for rng in (0, np.int64(3), np.random.default_rng(0), torch.Generator()):
+        np.testing.assert_array_equal(slir.denoise(y, sigma=25, model=denoiser, rng=rng), expected)
+
+
+# Bad input
+
+
+GREY = TRUTH
+FLOAT = TRUTH / 255
+BAD = {
+    "float without range": (lambda: slir.denoise(FLOAT), ("data_range", "float", "data_range=1.0")),
+    "range": (lambda: slir.denoise(FLOAT, data_range=-1.0), ("data_range", "-1.0")),
+    "outside range": (lambda: slir.denoise(GREY, data_range=100), ("image", "data_range", "100")),
+    "bool": (lambda: slir.denoise(GREY > 100), ("image", "integers or floats", "bool", "astype")),
+    "words": (lambda: slir.denoise(np.array([["a"]])), ("image", "integers or floats")),
+    "empty": (lambda: slir.denoise(np.zeros((0, 5), np.uint8)), ("image", "at least one pixel", "(0, 5)")),
+    "tiny": (lambda: slir.denoise(GREY[:9, :40], sigma=5), ("image", "16 pixels", "9×40", "Pad")),
+    "colour as grey": (lambda: slir.denoise(np.zeros((32, 32, 3), np.uint8)), ("image", "2 dim", "channel_axis=-1")),
+    "grey as colour": (lambda: slir.denoise(GREY, channel_axis=-1), ("image", "3 dim")),
+    "axis": (lambda: slir.denoise(np.zeros((32, 32, 3), np.uint8), channel_axis=4), ("channel_axis", "4")),
+    "nan": (lambda: slir.denoise(np.full((32, 32), np.nan), data_range=1.0), ("image", "finite", "1024", "inpaint")),
+    "sigma": (lambda: slir.denoise(GREY, sigma=-1), ("sigma", "at least 0", "-1")),
+    "sigma nan": (lambda: slir.denoise(GREY, sigma=float("nan")), ("sigma", "nan")),
+    "sigma word": (lambda: slir.denoise(GREY, sigma="lots"), ("sigma", "'auto'", "'lots'")),
+    "sigma units": (lambda: slir.denoise(FLOAT, sigma=25, data_range=1.0), ("sigma", "data range", "25")),
+    "psf sum": (lambda: slir.deblur(GREY, np.ones((3, 3))), ("psf", "sum to one", "9", "psf / psf.sum()")),
+    "psf size": (lambda: slir.deblur(GREY, np.full((65, 3), 1 / 195), border="circular"), ("psf", "65×3")),
+    "border": (lambda: slir.deblur(GREY, PSF, border="zero"), ("border", "'zero'")),
+    "factor": (lambda: slir.upsample(GREY, 1.5), ("factor", "1.5")),
+    "antialias": (lambda: slir.upsample(GREY, 2, antialias="best"), ("antialias", "'best'")),
+    "mask shape": (lambda: slir.inpaint(GREY, np.zeros((9, 9), bool)), ("mask", "(9, 9)", "(64, 64)")),
+    "mask all": (lambda: slir.inpaint(GREY, np.ones_like(GREY)), ("mask", "everywhere", "inverted")),
+    "model": (lambda: slir.denoise(GREY, sigma=5, model=3), ("model", "int", "slir.load")),
+    "device": (lambda: slir.denoise(GREY, sigma=5, device="abacus"), ("device", "'abacus'")),
+    "rng": (lambda: slir.denoise(GREY, sigma=5, rng="dice"), ("rng", "str")),
+    "fit method": (lambda: slir.fit(PICTURES, operator=Identity(), sigma=0.1, method="magic"), ("method", "'magic'")),
+    "fit sigma": (lambda: slir.fit(PICTURES, operator=Identity(), sigma=25), ("sigma", "25", "25/255")),
+    "fit nothing": (lambda: slir.fit([], operator=Identity(), sigma=0.1), ("images", "at least one")),
+    "fit picture": (lambda: slir.fit([GREY * 3.0], operator=Identity(), sigma=0.1), ("images[0]", "[0, 1]")),
+    "fit loss": (lambda: slir.paper_model(PICTURES, Identity(), 0.1, loss="huge"), ("loss", "'huge'")),
+    "fit weights": (lambda: slir.paper_model(PICTURES, Identity(), 0.1, weights="gold"), ("weights", "'gold'")),
+    "fit view": (lambda: slir.paper_model(PICTURES, Identity(), 0.1, view="nice"), ("view", "'nice'")),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_says_what_value_and_remedy(name: str) -> None:
+    call, words = BAD[name]
+    with pytest.raises(InputError) as caught:
+        call()
+    for word in words:
+        assert word in str(caught.value), str(caught.value)
+
+
+def test_lambda_of_the_theorem() -> None:
+    model = slir.paper_model(PICTURES, Identity(), 0.1, "squared", "krr", 200, lam="theorem")
+    assert 0.05 < model.stages[0].prior.weights.lam < 1
+
+
+def test_demo_writes_its_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The demonstration on a small part of its picture: every file is there and every task gains."""
+    from slir import demo
+    from slir.io import read
+
+    monkeypatch.setattr(demo, "demo_picture", lambda: demo_picture()[60:140, 60:140].copy())
+    rows = demo.run(tmp_path / "out")
+    assert [row.task for row in rows] == ["deblur", "denoise", "upsample", "inpaint"]
+    for row in rows:
+        assert row.psnr_after > row.psnr_before + 1
+        assert all(read(path).pixels.size for path in row.files)
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"before.png", "after.png", "side-by-side.png", "inpaint-after.png"} <= names
