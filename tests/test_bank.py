@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -17,13 +16,7 @@ from slir.bank import Bank, degrade, image_hash, sample_bank
 from slir.errors import InputError
 from slir.operators import Blur, Compose, Downsample, Identity, Linear, Mask, Operator
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def picture(shape: tuple[int, int], seed: int = 0) -> Tensor:

@@ -25,6 +25,8 @@ from slir.bench.results import Result, Results, fingerprint
 from slir.bench.runner import run
 from slir.errors import FileError, InputError
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 def scene(seed: int, size: tuple[int, int] = (72, 80)) -> np.ndarray:
     """Discs and half-planes of different grey over a soft gradient: edges in all directions, as in photographs."""
@@ -69,15 +71,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(folder / "kernels" / "kernel1_17x17.npy", skewed_kernel(17))
     np.save(folder / "kernels" / "kernel2_19x19.npy", skewed_kernel(19))
     return folder
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    """Tiny matrices: more threads than free cores only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -21,18 +21,11 @@ from slir.errors import InputError
 from slir.operators import Blur, Compose, Downsample, Identity, Linear, Mask, Operator, adjoint_error
 from slir.operators import convolution as convolution_module
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 DTYPES = [torch.float32, torch.float64]
 BORDERS = ["unknown", "circular", "reflect"]
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """The tensors here are tiny: more threads only wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -265,8 +258,8 @@ def test_direct_and_fft_paths_agree(
 
 
 def test_small_kernels_are_direct_and_large_ones_are_not() -> None:
-    assert Blur(random_psf(5, 5)).convolution._direct
-    assert not Blur(random_psf(19, 19)).convolution._direct
+    assert Blur(random_psf(5, 5)).convolution._direct(torch.zeros(1))
+    assert not Blur(random_psf(19, 19)).convolution._direct(torch.zeros(1))
 
 
 @pytest.mark.parametrize("psf_size", [(3, 5), (4, 4), (6, 9), (15, 14)])

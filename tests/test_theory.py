@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -22,16 +20,9 @@ from slir.restoration import restore
 from slir.theory import correlation as correlation_module
 from slir.weights import Kernel, KernelRidge, NadarayaWatson, Nystrom, Weights
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 PLAIN = DctDescriptor(keep_dc=True)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """The tensors here are tiny: more threads only wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def noise(*shape: int, seed: int = 0) -> Tensor:

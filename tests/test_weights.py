@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import scipy.fft
@@ -23,16 +21,10 @@ from slir.weights import Kernel, KernelRidge, NadarayaWatson, Nystrom, Weights
 from slir.weights import kernel_ridge as kernel_ridge_module
 from slir.weights.kernels import squared_distances
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 KERNELS = ["gaussian", "laplacian"]
 DTYPES = [torch.float32, torch.float64]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def rows(count: int, d: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:

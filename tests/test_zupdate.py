@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -21,18 +19,11 @@ from slir.solvers.sdca import sdca
 from slir.solvers.solution import Solution, Verdict
 from slir.solvers.weiszfeld import weiszfeld
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 LOSSES: list[Loss] = [Squared(), Euclidean(), Huber()]
 DTYPES = [torch.float32, torch.float64]
 Problem = tuple[Tensor, Tensor, Tensor]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """The tensors here are tiny: more threads only wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def seeded(seed: int) -> torch.Generator:
