@@ -198,6 +198,14 @@ BAD = {
     "range": (lambda: slir.denoise(FLOAT, data_range=-1.0), ("data_range", "-1.0")),
     "outside range": (lambda: slir.denoise(GREY, data_range=100), ("image", "data_range", "100")),
     "bool": (lambda: slir.denoise(GREY > 100), ("image", "integers or floats", "bool", "astype")),
+    "path": (lambda: slir.denoise("photo.png", sigma=5), ("image", "an array", "'photo.png'", "slir.io.read")),
+    "sigma none": (lambda: slir.denoise(GREY, sigma=None), ("sigma", "number", "None")),
+    "sigma list": (lambda: slir.denoise(GREY, sigma=[5, 5]), ("sigma", "number", "[5, 5]")),
+    "psf larger": (lambda: slir.deblur(GREY, np.full((65, 3), 1 / 195)), ("psf", "64×64", "65×3", "Crop")),
+    "too few patches": (
+        lambda: slir.fit([GREY[:20, :20]], operator=Identity(), sigma=0.1),
+        ("m must", "169", "10000", "larger images"),
+    ),
     "words": (lambda: slir.denoise(np.array([["a"]])), ("image", "integers or floats")),
     "empty": (lambda: slir.denoise(np.zeros((0, 5), np.uint8)), ("image", "at least one pixel", "(0, 5)")),
     "tiny": (lambda: slir.denoise(GREY[:9, :40], sigma=5), ("image", "16 pixels", "9×40", "Pad")),
@@ -256,3 +264,36 @@ def test_demo_writes_its_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert all(read(path).pixels.size for path in row.files)
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"before.png", "after.png", "side-by-side.png", "inpaint-after.png"} <= names
+
+
+# What may not have been meant
+
+
+def test_a_model_for_something_else_is_told(denoiser: Model) -> None:
+    y = noisy(TRUTH, 25)
+    with pytest.warns(slir.SlirWarning, match=r"learnt for sigma 25 .* but sigma is 60"):
+        slir.denoise(y, sigma=60, model=denoiser)
+    with pytest.raises(InputError, match="model must be learnt for the operator 'blur', but it is for 'identity'"):
+        slir.deblur(y, PSF, sigma=25, model=denoiser)
+    deblurrer = slir.paper_model(PICTURES, Blur(PSF), 0.01, "squared", m=300)
+    with pytest.warns(slir.SlirWarning, match="another PSF"):
+        slir.deblur(y, slir.psf.gaussian(2.0), sigma=2.55, model=deblurrer)
+
+
+def test_a_range_that_cannot_be_is_told(denoiser: Model) -> None:
+    with pytest.warns(slir.SlirWarning, match="far outside data_range"):
+        slir.denoise(TRUTH.astype(np.float64), sigma=25 / 255, data_range=1.0, model=denoiser)
+
+
+def test_known_pixels_come_back_to_the_last_bit() -> None:
+    missing = np.random.default_rng(0).random(TRUTH.shape) < 0.3
+    model = slir.paper_model(PICTURES, Mask(missing), 0.0, "squared", m=300)
+    image = TRUTH.astype(np.float64) / 255 + 1e-12
+    whole = slir.inpaint(image, missing, data_range=1.0, model=model)
+    np.testing.assert_array_equal(whole[~missing], image[~missing])
+    tensor = slir.inpaint(torch.from_numpy(image), missing, data_range=1.0, model=model)
+    assert torch.equal(tensor, torch.from_numpy(whole))
+
+
+def test_a_model_shows_itself_in_one_line(denoiser: Model) -> None:
+    assert repr(denoiser) == "Model(1 × (squared, krr), bank of 500, for identity and sigma 0.09803921568627451)"

@@ -27,6 +27,7 @@ _HOMES = {
     "InputError": "slir.errors",
     "FileError": "slir.errors",
     "SlirError": "slir.errors",
+    "SlirWarning": "slir.errors",
 }
 _MODULES = ("operators", "weights", "losses", "solvers", "theory", "noise", "psf", "patches", "bank", "descriptors")
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from slir.errors import FileError as FileError
     from slir.errors import InputError as InputError
     from slir.errors import SlirError as SlirError
+    from slir.errors import SlirWarning as SlirWarning
     from slir.fitting import fit as fit
     from slir.fitting import paper_model as paper_model
     from slir.io.models import load as load

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from slir.errors import InputError
+from slir.errors import InputError, SlirWarning
 
 GREY = (0.299, 0.587, 0.114)
 """Weights of R, G, B in the grey picture that banks are learnt from."""
@@ -20,6 +22,8 @@ DataRange = float | tuple[float, float] | None
 
 def as_numpy(image: Any, argument: str = "image") -> np.ndarray:
     """A real array of integers or floats, as NumPy; torch tensors come off their device."""
+    if image is None or isinstance(image, str | bytes | PathLike):
+        raise InputError(argument, "be an array", repr(image), "slir.io.read and the command line read files.")
     array = image.detach().cpu().numpy() if isinstance(image, Tensor) else np.asarray(image)
     if array.dtype == bool or not (np.issubdtype(array.dtype, np.integer) or np.issubdtype(array.dtype, np.floating)):
         remedy = "Convert it: image.astype(np.float32)."
@@ -28,7 +32,7 @@ def as_numpy(image: Any, argument: str = "image") -> np.ndarray:
         raise InputError(argument, "hold at least one pixel", f"of shape {array.shape}", "Check how it was read.")
     if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
         bad = int((~np.isfinite(array)).sum())
-        remedy = "Mark these pixels in a mask and use slir.inpaint, with any finite value in their place."
+        remedy = "Fill them in: slir.inpaint(image, ~np.isfinite(image), ...)."
         raise InputError(argument, "be finite", f"NaN or infinite at {bad} pixels", remedy)
     return array
 
@@ -82,11 +86,15 @@ def canvas(image: Any, *, data_range: DataRange, channel_axis: int | None) -> tu
     if channel_axis is not None and not -3 <= channel_axis <= 2:
         raise InputError("channel_axis", "name one of the image's 3 axes", channel_axis, "It is often -1.")
     low, high = _range(array, data_range)
-    if array.min() < low or array.max() > high:
-        found = f"{array.min():g} to {array.max():g}" if array.dtype.kind == "f" else f"{array.min()} to {array.max()}"
-        if np.issubdtype(array.dtype, np.integer):
+    found = f"{array.min():g} to {array.max():g}"
+    if np.issubdtype(array.dtype, np.integer):
+        if array.min() < low or array.max() > high:
             rule = f"lie within data_range, {low:g} to {high:g}"
-            raise InputError("image", rule, f"{found}", "Pass the data_range that the pixel values have.")
+            raise InputError("image", rule, found, "Pass the data_range that the pixel values have.")
+    elif array.min() < low - (high - low) / 2 or array.max() > high + (high - low) / 2:
+        # Noise may carry floats a little beyond black and white; this is more.
+        advice = f"The image's values, {found}, lie far outside data_range, {low:g} to {high:g}. Is data_range right?"
+        warnings.warn(advice, SlirWarning, stacklevel=4)
     kept = image if isinstance(image, Tensor) else None
     return Canvas(low, high, array.dtype, array.shape, channel_axis, kept), array
 
@@ -99,7 +107,8 @@ def _range(array: np.ndarray, data_range: DataRange) -> tuple[float, float]:
         raise InputError("data_range", "be given for a float image", None, remedy)
     low, high = data_range if isinstance(data_range, tuple | list) else (0.0, data_range)
     if not (np.isfinite(low) and np.isfinite(high) and high > low):
-        raise InputError("data_range", "be positive, or (black, white) with black < white", data_range, "See the help.")
+        remedy = "Pass data_range=1.0 where white is 1, or (black, white)."
+        raise InputError("data_range", "be positive, or (black, white) with black < white", data_range, remedy)
     return float(low), float(high)
 
 

@@ -17,7 +17,7 @@ from slir.operators import Operator
 from slir.patches import window_margin
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Bank:
     """Pairs (yⁱ, xⁱ), i = 1 … m, with their origin.
 
@@ -39,6 +39,9 @@ class Bank:
 
     def __len__(self) -> int:
         return len(self.clean)
+
+    def __repr__(self) -> str:
+        return f"Bank({len(self)} pairs, seen {tuple(self.seen.shape)}, clean {tuple(self.clean.shape)})"
 
     def to(self, device: torch.device | str) -> Bank:
         return Bank(self.seen.to(device), self.clean.to(device), self.source, self.provenance)

@@ -7,6 +7,10 @@ class SlirError(Exception):
     """Base of everything that slir raises on purpose."""
 
 
+class SlirWarning(UserWarning):
+    """Something that will be done as asked, but that may not be what was meant."""
+
+
 class InputError(SlirError, ValueError):
     """An argument that breaks a rule. The message names the argument, the rule, the value and the remedy."""
 

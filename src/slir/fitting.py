@@ -72,6 +72,10 @@ def paper_model(
         raise InputError("view", f"be one of {', '.join(VIEWS)}", repr(plan.view), "Pick one of these.")
     planes = [grey_plane(image, f"images[{i}]") for i, image in enumerate(images)]
     bank = sample_bank(planes, operator, sigma, m=m, size=size, window=window, seed=seed)
+    distinct = len(torch.unique(bank.source, dim=0))
+    if distinct < m / 2:  # draws are with replacement, and from so few places most of them are copies
+        rule = f"be at most about the number of patches in the images, which gave {distinct} different ones"
+        raise InputError("m", rule, m, "Pass more or larger images, or a smaller m.")
     descriptor = DctDescriptor(window, keep_dc)
     if lam == "theorem":
         from slir.theory import theorem_lam

@@ -171,7 +171,7 @@ class Stage:
         return Pull(torch.full_like(total, self.beta), z.mul_(self.beta))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Model:
     """A list of stages with their provenance: all that is needed to restore, and to say how it came to be.
 
@@ -191,6 +191,14 @@ class Model:
             raise InputError("stages", "hold at least one stage", "empty", "slir.fit and slir.paper_model make them.")
         if self.splitting == "admm" and any(stage.beta is None for stage in self.stages):
             raise InputError("beta", "be given for every stage under ADMM", None, "Pass beta0, or use 'hqs'.")
+
+    def __repr__(self) -> str:
+        """One line, without the banks."""
+        first, bank = self.stages[0], self.stages[0].prior.bank
+        task = bank.provenance.get("operator", {}).get("kind", "operator")
+        weights = first.prior.weights.settings()["kind"]
+        what = f"{len(self.stages)} × ({first.loss.name}, {weights}), bank of {len(bank)}"
+        return f"Model({what}, for {task} and sigma {bank.provenance.get('sigma', 'unknown')})"
 
     def to(self, device: torch.device | str) -> Model:
         """The same model on a device; stages that share a prior or a bank go on sharing it."""

@@ -2,7 +2,8 @@
 
 All of them take these keyword arguments:
 
-    model         what to restore with: a `slir.Model`, or the path of one; None learns from the pictures that slir
+    model         what to restore with: a `slir.Model`, or the path of one, learnt for this operator and noise level
+                  (a warning says if it was not); None learns from the pictures that slir
                   ships, for this very operator and noise level (a few seconds, kept for the next call)
     data_range    the pixel value that stands for white, or (black, white); needed for float images alone
     channel_axis  the axis of the colours, often -1; None for grey images. Channels are restored one by one.
@@ -15,6 +16,7 @@ All of them take these keyword arguments:
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from os import PathLike
@@ -28,7 +30,7 @@ from torch import Tensor
 from slir.arrays import Array, Canvas, DataRange, canvas
 from slir.compute import pick_device
 from slir.defaults import default_model
-from slir.errors import InputError
+from slir.errors import InputError, SlirWarning
 from slir.model import Model
 from slir.noise import estimate_sigma
 from slir.operators import Blur, Downsample, Identity, Mask, Operator
@@ -112,7 +114,7 @@ def deblur(
     >>> restored = slir.deblur(image, slir.psf.gaussian(1.5), sigma=2)
     """
     options = _Options(model, data_range, channel_axis, device, rng, progress, return_info)
-    return _restore(image, lambda shape: Blur(psf, border), sigma, options)
+    return _restore(image, lambda shape: _blur(psf, border, shape), sigma, options)
 
 
 def upsample(
@@ -168,7 +170,7 @@ def inpaint(
     operator = Mask(missing)
     blank = _blanked(image, missing, channel_axis)
     options = _Options(model, data_range, channel_axis, device, rng, progress, return_info)
-    return _restore(blank, lambda shape: operator, sigma, options)
+    return _restore(blank, lambda shape: operator, sigma, options, keep=~missing)
 
 
 def _blanked(image: Array, missing: np.ndarray, channel_axis: int | None) -> Array:
@@ -188,8 +190,27 @@ def _blanked(image: Array, missing: np.ndarray, channel_axis: int | None) -> Arr
     return torch.from_numpy(filled).to(image.device) if isinstance(image, Tensor) else filled
 
 
-def _restore(image: Array, make: Callable[[tuple[int, int]], Operator], sigma: float | str, options: _Options) -> Any:
-    """What all tasks do: planes out of the user's array, one restoration each, the user's array again."""
+def _blur(psf: Array, border: Border, shape: tuple[int, int]) -> Blur:
+    operator = Blur(psf, border)
+    tall, wide = operator.psf.shape
+    if tall > shape[0] or wide > shape[1]:
+        rule = f"be no larger than the image, {shape[0]}×{shape[1]}"
+        raise InputError("psf", rule, f"{tall}×{wide}", "Crop the PSF to its support, or pass a larger image.")
+    return operator
+
+
+def _restore(
+    image: Array,
+    make: Callable[[tuple[int, int]], Operator],
+    sigma: float | str,
+    options: _Options,
+    *,
+    keep: np.ndarray | None = None,
+) -> Any:
+    """What all tasks do: planes out of the user's array, one restoration each, the user's array again.
+
+    keep: (H, W), pixels that come back as they were, to the last bit, where there is no noise.
+    """
     started = time.perf_counter()
     frame, array = canvas(image, data_range=options.data_range, channel_axis=options.channel_axis)
     device = pick_device(options.device)
@@ -203,18 +224,19 @@ def _restore(image: Array, make: Callable[[tuple[int, int]], Operator], sigma: f
     sigmas = _sigmas(sigma, planes, frame)
     generator = _generator(options.rng)
     given = _given_model(options.model)
+    if given is not None:
+        _check_model(given, operator, sigmas, frame)
     restored, stages, residuals = [], [], []
     with _meter(options.progress, len(planes)) as report:
         for number, (plane, noise) in enumerate(zip(planes, sigmas)):
             model = (given or default_model(operator, noise)).to(device)
             outcome = restore(plane, operator, model, generator=generator, progress=report(number))
             residuals.append(float((plane - operator.forward(outcome.x)).square().mean().sqrt()) * frame.span)
-            x = operator.crop(outcome.x, shape)
-            if isinstance(operator, Mask) and noise == 0:
-                x = torch.where(operator.missing.to(device), x, plane)
-            restored.append(x)
+            restored.append(operator.crop(outcome.x, shape))
             stages.append(outcome.stats)
     result = frame.image(restored)
+    if keep is not None and not any(sigmas):
+        result = _kept(result, array, keep, options.channel_axis)
     if not options.return_info:
         return result
     units = [noise * frame.span for noise in sigmas]
@@ -237,9 +259,9 @@ def _sigmas(sigma: float | str, planes: list[Tensor], frame: Canvas) -> list[flo
         if sigma != "auto":
             raise InputError("sigma", "be 'auto' or a number", repr(sigma), "It counts in units of the pixel values.")
         return [estimate_sigma(plane) for plane in planes]
+    if not isinstance(sigma, int | float | np.number) or not (np.isfinite(sigma) and sigma >= 0):
+        raise InputError("sigma", "be 'auto' or a number of at least 0", sigma, "It is the noise's standard deviation.")
     value = float(sigma)
-    if not (np.isfinite(value) and value >= 0):
-        raise InputError("sigma", "be 'auto' or at least 0", sigma, "It is the noise's standard deviation.")
     if value > frame.span:
         remedy = f"It counts in units of the pixel values, whose range is {frame.span:g} here."
         raise InputError("sigma", "be at most the data range", sigma, remedy)
@@ -254,6 +276,32 @@ def _given_model(model: Model | str | PathLike | None) -> Model | None:
 
         return load(Path(model))
     raise InputError("model", "be a slir.Model or the path of one", type(model).__name__, "slir.load reads one.")
+
+
+def _check_model(model: Model, operator: Operator, sigmas: list[float], frame: Canvas) -> None:
+    """A model is learnt for one operator and noise level. Another kind is an error, another instance a warning."""
+    learnt = model.stages[0].prior.bank.provenance
+    its, ours = learnt.get("operator", {}), operator.describe()
+    if its.get("kind", ours["kind"]) != ours["kind"]:
+        remedy = "Fit one with slir.fit(images, operator=..., sigma=...), or pass none."
+        raise InputError("model", f"be learnt for the operator {ours['kind']!r}", f"for {its['kind']!r}", remedy)
+    if ours["kind"] != "mask" and its and its != ours:
+        advice = "The model was learnt for another PSF, filter or border than the one given; fit one for this."
+        warnings.warn(advice, SlirWarning, stacklevel=4)
+    own, asked = learnt.get("sigma"), max(sigmas)
+    if own is not None and abs(own - asked) > 0.25 * max(own, asked, 2e-3):
+        told = f"The model was learnt for sigma {own * frame.span:.3g} and restores as if it were so"
+        warnings.warn(f"{told}, but sigma is {asked * frame.span:.3g}; fit one for this.", SlirWarning, stacklevel=4)
+
+
+def _kept(result: Array, array: np.ndarray, keep: np.ndarray, channel_axis: int | None) -> Array:
+    """The result with the pixels of `keep` taken from the input."""
+    spread = keep if channel_axis is None else np.expand_dims(keep, channel_axis)
+    if isinstance(result, Tensor):
+        return torch.where(
+            torch.from_numpy(spread).to(result.device), torch.from_numpy(array).to(result.device), result
+        )
+    return np.where(spread, array, result)
 
 
 def _generator(rng: Seed) -> torch.Generator:

@@ -29,9 +29,7 @@ ModelFile = Annotated[
     Path | None,
     typer.Option("--model", metavar="FILE", help="A model that `slir fit` wrote; else the one inside slir."),
 ]
-Device = Annotated[
-    str | None, typer.Option(metavar="cpu|cuda", help="Where to compute; by default a GPU if there is one.")
-]
+Device = Annotated[str | None, typer.Option(metavar="cpu|cuda", help="Where to compute; by default on the CPU.")]
 Range = Annotated[
     str | None,
     typer.Option(
