@@ -462,3 +462,33 @@ def test_tables_render(data, tmp_path):
     text = console.export_text()
     for expected in ("27.21", "printed", "dimmer", "35.83", "(29.64)", "seconds an image"):
         assert expected in text
+
+
+def test_the_figure_of_correlations(data: Path, tmp_path: Path) -> None:
+    from slir.bench.figure import correlation_figure
+
+    found = correlation_figure(data, tmp_path / "out", images=3, m=300)
+    assert found["q"] < found["patches"]
+    assert 0 <= found["iteration 1: mean outside 5×5"] <= found["iteration 1: largest outside 5×5"] <= 1
+    assert np.asarray(Image.open(tmp_path / "out" / "correlation.png")).std() > 1
+    maps = np.loadtxt(tmp_path / "out" / "correlation.csv", delimiter=",")
+    assert len(maps) == 3 * maps.shape[1]
+    assert maps.max() == pytest.approx(1)
+
+
+def test_our_methods_run_and_gain(data: Path, tmp_path: Path) -> None:
+    """Every column of ours on one small case of each table, from small banks."""
+    from slir.bench.ours import ours
+
+    methods = ours("cpu")
+    for method in methods:
+        method.own |= {"m": 400}
+    store = run(["deblurring", "denoising", "upsampling", "composition"], methods, data, tmp_path, subset="smoke")
+    found = {(r.table, r.setting, r.method): r.psnr for r in store}
+    assert len({method for _, _, method in found}) == 4
+    for (table, setting, method), value in found.items():
+        assert value > {"deblurring": 18, "composition": 15, "denoising": 17, "upsampling": 20}[table], (
+            setting,
+            method,
+        )
+    assert ("composition", "hybrid", "slir ℓ2") in found

@@ -48,5 +48,7 @@ def main(
 def show(store: Results, names: Sequence[str]) -> None:
     """Print the tables that have results."""
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)  # a file has no edge to wrap at
     for table in rendered.render(store, names):
         console.print(table)

@@ -50,7 +50,7 @@ def _plain(name: str, rows: list[Result]) -> Table:
     if by_image:
         table.add_section()
         table.add_row("mean", *_copied(paper, "mean", columns), *_measured(rows, methods, FULL[name]))
-    seconds = [f"{np.mean([r.seconds for r in rows if r.method == method]):.2g}" for method in methods]
+    seconds = [f"{np.mean([r.seconds for r in rows if r.method == method]):.3g}" for method in methods]
     table.add_section()
     table.add_row("seconds an image", *[""] * len(columns), *seconds)
     return table

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from slir.cli import options
+from slir.cli import options, show
 from slir.cli.progress import progress_bar
 
 bench_app = typer.Typer(no_args_is_help=True, help="Measure slir against the paper and against other methods.")
@@ -45,3 +45,25 @@ def paper(
 
     with progress_bar(quiet=quiet) as progress:
         main(data=data, out=out, subset=part, device=device, peers=peers, tables=table or None, progress=progress)
+
+
+@bench_app.command()
+def correlation(
+    data: Annotated[Path, typer.Option(metavar="DIR", help="Folder with the data sets.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the picture and the numbers.")] = Path(
+        "bench-results"
+    ),
+    images: Annotated[int, typer.Option(metavar="N", min=2, help="How many crops to average over.")] = 30,
+    quiet: options.Quiet = False,
+) -> None:
+    """Draw the paper's figure of how much patches of one image look alike, and measure q.
+
+    Example: slir bench correlation --data datasets --out bench-results
+    """
+    from slir.bench.figure import correlation_figure
+
+    with progress_bar(quiet=quiet) as progress:
+        found = correlation_figure(data, out, images=images, progress=progress)
+    for name, value in found.items():
+        show.done(f"{name:<36} {value:.4g}", quiet=quiet)
+    show.done(f"written: {out / 'correlation.png'}, {out / 'correlation.csv'}", quiet=quiet)

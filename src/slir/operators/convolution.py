@@ -9,6 +9,7 @@ With c = ((K−1)//2, …) the PSF's centre, as in `scipy.signal.convolve(..., m
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Literal, get_args
 
 import torch
@@ -21,8 +22,8 @@ from slir.operators.base import Shape
 
 Border = Literal["unknown", "circular", "reflect"]
 
-DIRECT_TAPS = 30
-"""PSFs of up to this many taps are applied directly: see benchmarks/convolution.py for where the two costs cross."""
+DIRECT_TAPS = 32
+"""PSFs of up to this many non-zero values are applied directly: benchmarks/convolution.py finds where costs cross."""
 
 
 class Convolution:
@@ -82,17 +83,25 @@ class Convolution:
         return indices[0], indices[1]
 
     def _direct(self, image: Tensor) -> bool:
-        """On a GPU never: there a direct convolution may round its operands to 10 bits (TF32), and an FFT is cheap."""
-        return self.psf.numel() <= DIRECT_TAPS and image.device.type == "cpu"
+        """On a GPU never: there an FFT costs less than the launches."""
+        return len(self._taps) <= DIRECT_TAPS and image.device.type == "cpu"
 
-    def _taps(self, x: Tensor) -> Tensor:
-        return self.psf.flip(0, 1).to(x)[None, None]
+    @cached_property
+    def _taps(self) -> list[tuple[int, int, float]]:
+        """Where in x, from the pixel of y on, each non-zero value of the PSF looks: row, column, value."""
+        (tall, wide) = self.size
+        places = self.psf.nonzero().tolist()
+        return [(tall - 1 - i, wide - 1 - j, float(self.psf[i, j])) for i, j in places]
 
     def _valid(self, x: Tensor) -> Tensor:
         (height, width), (tall, wide) = x.shape[-2:], self.size
         if self._direct(x):
-            out = F.conv2d(x.reshape(-1, 1, height, width), self._taps(x))
-            return out.reshape(*x.shape[:-2], *out.shape[-2:])
+            # One pass per tap, in cache: several times faster than a convolution of one channel in torch.
+            high, across = height - tall + 1, width - wide + 1
+            out = x.new_zeros(*x.shape[:-2], high, across)
+            for i, j, value in self._taps:
+                out.add_(x[..., i : i + high, j : j + across], alpha=value)
+            return out
         fast = (next_fast_len(height, real=True), next_fast_len(width, real=True))
         out = torch.fft.irfft2(torch.fft.rfft2(x, s=fast) * self._spectrum(fast, x), s=fast)
         return out[..., tall - 1 : height, wide - 1 : width]
@@ -101,8 +110,10 @@ class Convolution:
         (tall, wide) = self.size
         height, width = y.shape[-2] + tall - 1, y.shape[-1] + wide - 1
         if self._direct(y):
-            out = F.conv_transpose2d(y.reshape(-1, 1, *y.shape[-2:]), self._taps(y))
-            return out.reshape(*y.shape[:-2], height, width)
+            out = y.new_zeros(*y.shape[:-2], height, width)
+            for i, j, value in self._taps:
+                out[..., i : i + y.shape[-2], j : j + y.shape[-1]].add_(y, alpha=value)
+            return out
         fast = (next_fast_len(height, real=True), next_fast_len(width, real=True))
         y = F.pad(y, (wide - 1, 0, tall - 1, 0))
         out = torch.fft.irfft2(torch.fft.rfft2(y, s=fast) * self._spectrum(fast, y).conj(), s=fast)
