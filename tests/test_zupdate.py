@@ -275,7 +275,7 @@ def test_weiszfeld_blocks_and_batches_do_not_matter(monkeypatch: pytest.MonkeyPa
     alpha, bank, x = problem(50, 16)
     together = weiszfeld(Euclidean(), alpha, bank, x, 0.5).value
     alone = torch.cat([weiszfeld(Euclidean(), alpha[i : i + 1], bank, x[i : i + 1], 0.5).value for i in range(6)])
-    monkeypatch.setitem(weiszfeld_module._BLOCK_ELEMENTS, "cpu", 200)
+    monkeypatch.setattr(weiszfeld_module, "rows_per_block", lambda length, device: max(1, 200 // length))
     blocks = weiszfeld(Euclidean(), alpha, bank, x, 0.5).value
     assert difference(together, alone) < 1e-12
     assert difference(together, blocks) < 1e-12

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from slir.compute import rows_that_fit
 from slir.errors import InputError
 from slir.losses import Loss
 from slir.solvers.solution import Solution, Verdict
 from slir.solvers.weiszfeld import check_problem
 
-_BLOCK_ELEMENTS = 2**23  # of the differences z − xⁱ, (c, m, k), that are held at a time
 _SMOOTHING = (1e-1, 1e-2, 1e-3, 0.0)  # of the kink, relative to the spread of the bank; each level starts from the last
 
 
@@ -57,7 +57,7 @@ def newton(
     levels = [spread * level for level in _SMOOTHING] if loss.floor > 0 else [0.0]
     z, steps = x.clone(), 0
     residual, indefinite = torch.zeros_like(x[:, 0]), torch.zeros_like(x[:, 0], dtype=torch.bool)
-    rows = max(1, _BLOCK_ELEMENTS // bank.numel())
+    rows = rows_that_fit(2 * x.element_size() * bank.numel(), x.device)  # the differences z − xⁱ, (c, m, k)
     for block in (slice(first, first + rows) for first in range(0, x.shape[0], rows)):
         problem, caught = (loss, alpha[block], bank, x[block], beta), torch.zeros_like(indefinite[block])
         for level in levels:

@@ -7,13 +7,10 @@ import math
 import torch
 from torch import Tensor
 
+from slir.compute import chunks, rows_per_block
 from slir.errors import InputError
 from slir.losses import Euclidean, Huber, Loss, Squared
 from slir.solvers.solution import Solution, Verdict
-
-# Patches are solved in blocks of rows, each to its own end: on a CPU the (rows, m) buffer then stays in cache between
-# the passes of a step, and blocks that converge early stop early. A GPU wants larger blocks to fill itself.
-_BLOCK_ELEMENTS = {"cpu": 2**21, "cuda": 2**25}
 
 
 def check_problem(alpha: Tensor, bank: Tensor, x: Tensor, beta: float, *, signed: bool = True) -> None:
@@ -108,8 +105,7 @@ def weiszfeld(
     norms = bank.square().sum(1, keepdim=True)
     lifted = torch.cat([bank, norms, torch.ones_like(norms)], 1)  # (m, k + 2): squared distances by one product
     z, error, steps = torch.empty_like(x), 0.0, 0
-    rows = max(1, _BLOCK_ELEMENTS.get(x.device.type, 2**21) // bank.shape[0])
-    for block in (slice(first, first + rows) for first in range(0, x.shape[0], rows)):
+    for block in chunks(len(x), rows_per_block(len(bank), x.device)):
         z[block], left, taken = _solve_block(
             loss, alpha[block], bank, lifted, x[block], beta, tol, max_steps, start[block]
         )
@@ -176,9 +172,9 @@ def _take_out_hardest(pull: Tensor, alpha: Tensor, bank: Tensor, z: Tensor, floo
     # A maximum and its place take ten times as long as the maximum alone, so: the maxima of chunks, then the place.
     m = pull.shape[1]
     width = next(w for w in range(math.isqrt(m), 0, -1) if m % w == 0)
-    chunks = pull.unflatten(1, (-1, width))
-    chunk = chunks.amax(2).argmax(1)
-    hardest = chunk * width + chunks[torch.arange(len(pull), device=pull.device), chunk].argmax(1)
+    groups = pull.unflatten(1, (-1, width))
+    chunk = groups.amax(2).argmax(1)
+    hardest = chunk * width + groups[torch.arange(len(pull), device=pull.device), chunk].argmax(1)
     anchor, hardest = bank[hardest], hardest[:, None]
     anchor_alpha = alpha.gather(1, hardest)
     on_anchor = (torch.linalg.vector_norm(z - anchor, dim=1) <= floor).nonzero()[:, 0]
