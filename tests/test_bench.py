@@ -17,13 +17,13 @@ from rich.console import Console
 from slir.bench import peers, printed, protocols, tables
 from slir.bench.peers.epll import EPLL, cut, glue, most_likely
 from slir.bench.peers.forward import Forward, conjugate_gradients, first_guess
-from slir.bench.peers.gmm import Mixture, fit_mixture, patch_basis, sample_patches
 from slir.bench.peers.hyper_laplacian import shrink
 from slir.bench.peers.sparse import decode, k_svd, matching_pursuit
 from slir.bench.protocols import Case, blurred, groups, noise, psnr, shrunk
 from slir.bench.results import Result, Results, fingerprint
 from slir.bench.runner import run
 from slir.errors import FileError, InputError
+from slir.mixture import Mixture, fit_mixture, patch_basis, sample_patches
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

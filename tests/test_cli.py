@@ -367,8 +367,8 @@ def folder(tmp_path):
         (["--task", "inpaint", "--missing", "80%"], "mask"),
     ],
 )
-def test_fit(folder, tmp_path, fitted, words, kind):
-    extra = ["--loss", "squared", "--weights", "krr", "--patches", "50", "--seed", "3"]
+def test_fit_as_in_the_paper(folder, tmp_path, fitted, words, kind):
+    extra = ["--method", "paper", "--loss", "squared", "--weights", "krr", "--patches", "50", "--seed", "3"]
     out = tmp_path / "model.safetensors"
     result = run("fit", folder, "-o", out, "--sigma", "25.5", *words, *extra)
     assert "from 50 patches of 3 images" in result.stdout
@@ -387,6 +387,34 @@ def test_fit(folder, tmp_path, fitted, words, kind):
     }
 
 
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (["--task", "denoise"], None),
+        (["--task", "deblur"], None),
+        (["--task", "deblur", "--gaussian", "1.6"], "blur"),
+        (["--task", "upsample", "--factor", "3"], None),
+        (["--task", "upsample", "--factor", "3", "--antialias", "box"], "downsample"),
+        (["--task", "inpaint"], None),
+        (["--task", "inpaint", "--missing", "80%"], "mask"),
+    ],
+)
+def test_fit_a_cascade(folder, tmp_path, fitted, words, kind):
+    extra = ["--crops", "50", "--cells", "9", "--stages", "2", "--seed", "3"]
+    result = run("fit", folder, "-o", tmp_path / "model.safetensors", *words, *extra)
+    assert "from 50 crops of 3 images" in result.stdout
+    ((_, named),) = fitted
+    assert named["method"] == "cascade"
+    assert named["sigma"] is None
+    assert (named["crops"], named["cells"], named["stages"], named["seed"]) == (50, 9, 2, 3)
+    if kind is None:  # any operator of the task
+        assert (named["task"], named["operator"]) == (words[1], None)
+        assert named["factor"] == (3 if "upsample" in words else 2)
+    else:
+        assert named["task"] is None
+        assert named["operator"].describe()["kind"] == kind
+
+
 def test_fit_refuses_what_it_cannot_learn_from(folder, tmp_path, fitted):
     (tmp_path / "empty").mkdir()
     out = ("-o", tmp_path / "m.safetensors", "--sigma", 25)
@@ -394,8 +422,12 @@ def test_fit_refuses_what_it_cannot_learn_from(folder, tmp_path, fitted):
     (tmp_path / "empty" / "notes.txt").touch()
     assert "holds no images" in fails("fit", tmp_path / "empty", *out, "--task", "denoise")
     assert "does not exist" in fails("fit", tmp_path / "none.png", *out, "--task", "denoise")
-    assert "the blur must be given" in fails("fit", folder, *out, "--task", "deblur")
-    assert "the mask must be given" in fails("fit", folder, *out, "--task", "inpaint")
+    paper = ("--method", "paper")
+    assert "the blur must be given" in fails("fit", folder, *out, "--task", "deblur", *paper)
+    assert "the mask must be given" in fails("fit", folder, *out, "--task", "inpaint", *paper)
+    assert "--sigma must be given" in fails("fit", folder, *out[:2], "--task", "denoise", *paper)
+    twice = ("--mask", "mask.png", "--missing", "80%")
+    assert "the mask must be given once" in fails("fit", folder, *out, "--task", "inpaint", *twice)
     assert "--missing must lie" in fails("fit", folder, *out, "--task", "inpaint", "--missing", "120%")
     assert "m.safetensors" in fails("fit", folder, "-o", tmp_path / "m.bin", "--sigma", 2, "--task", "denoise")
     assert "--sigma must" in fails("fit", folder, *out[:2], "--sigma", "auto", "--task", "denoise")

@@ -10,10 +10,10 @@ import torch
 from skimage import data
 
 import slir
-from slir.defaults import default_model, demo_picture, training_pictures
+from slir.defaults import default_model, demo_picture, shipped_name, training_pictures
 from slir.errors import InputError
 from slir.model import Model
-from slir.operators import Blur, Downsample, Identity, Mask
+from slir.operators import Blur, Compose, Downsample, Identity, Mask
 
 PICTURES = [data.camera()[100:260, 150:330], data.coins()[60:200, 60:220]]
 TRUTH = data.camera()[20:84, 200:264]  # no row of it is in PICTURES
@@ -127,9 +127,15 @@ def test_inpainting_keeps_what_is_known_and_fills_what_is_not() -> None:
 
 def test_default_models_are_kept_and_told_apart() -> None:
     first = default_model(Identity(), 0.1)
-    assert default_model(Identity(), 0.1) is first
-    assert default_model(Identity(), 0.11) is not first
+    assert default_model(Identity(), 0.02) is first  # one cascade serves all noise levels
     assert default_model(Blur(PSF), 0.1) is not first
+    assert default_model(Blur(PSF), 0.1) is default_model(Compose(Mask(TRUTH > 100), Blur(PSF, "circular")), 0.1)
+    names = [shipped_name(Downsample(factor)) for factor in (1, 2, 3, 4, 5)]
+    assert names == ["deblur", "upsample2", "upsample3", "upsample4", None]
+    fifth = default_model(Downsample(5), 0.0)  # no cascade ships for it, so one of the paper's kind is learnt
+    assert not fifth.learnt
+    assert default_model(Downsample(5), 0.0) is fifth
+    assert default_model(Downsample(5), 0.1) is not fifth
 
 
 def test_what_ships_is_whole_and_the_demo_is_not_learnt_from() -> None:
@@ -203,7 +209,7 @@ BAD = {
     "sigma list": (lambda: slir.denoise(GREY, sigma=[5, 5]), ("sigma", "number", "[5, 5]")),
     "psf larger": (lambda: slir.deblur(GREY, np.full((65, 3), 1 / 195)), ("psf", "64×64", "65×3", "Crop")),
     "too few patches": (
-        lambda: slir.fit([GREY[:20, :20]], operator=Identity(), sigma=0.1),
+        lambda: slir.fit([GREY[:20, :20]], operator=Identity(), sigma=0.1, method="paper"),
         ("m must", "169", "10000", "larger images"),
     ),
     "words": (lambda: slir.denoise(np.array([["a"]])), ("image", "integers or floats")),
@@ -229,6 +235,12 @@ BAD = {
     "rng": (lambda: slir.denoise(GREY, sigma=5, rng="dice"), ("rng", "str")),
     "fit method": (lambda: slir.fit(PICTURES, operator=Identity(), sigma=0.1, method="magic"), ("method", "'magic'")),
     "fit sigma": (lambda: slir.fit(PICTURES, operator=Identity(), sigma=25), ("sigma", "25", "25/255")),
+    "fit task": (lambda: slir.fit(PICTURES, task="dehaze"), ("task", "'dehaze'", "denoise")),
+    "fit neither": (lambda: slir.fit(PICTURES), ("task or operator", "neither")),
+    "fit both": (lambda: slir.fit(PICTURES, task="denoise", operator=Identity()), ("task or operator", "both")),
+    "fit paper": (lambda: slir.fit(PICTURES, task="denoise", method="paper"), ("operator and sigma", "method 'paper'")),
+    "fit small": (lambda: slir.fit([GREY[:20, :20]], task="denoise"), ("images[0]", "32 pixels", "20×20")),
+    "fit crops": (lambda: slir.fit(PICTURES, task="denoise", crops=2), ("crops", "folds", "2")),
     "fit nothing": (lambda: slir.fit([], operator=Identity(), sigma=0.1), ("images", "at least one")),
     "fit picture": (lambda: slir.fit([GREY * 3.0], operator=Identity(), sigma=0.1), ("images[0]", "[0, 1]")),
     "fit loss": (lambda: slir.paper_model(PICTURES, Identity(), 0.1, loss="huge"), ("loss", "'huge'")),

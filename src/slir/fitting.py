@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from slir.bank import sample_bank
 from slir.compute import pick_device
 from slir.descriptors import DctDescriptor
 from slir.errors import InputError
+from slir.families import AnyBlur, AnyDownsampling, AnyMask, Family, Fixed, Noise
 from slir.losses import Loss, loss_named
 from slir.model import Model, Prior, Stage
 from slir.operators import Operator
@@ -120,15 +122,67 @@ def weights_named(weights: str | Weights, *, s: float, lam: float, kernel: str) 
 def fit(
     images: Sequence[np.ndarray | Tensor],
     *,
-    operator: Operator,
-    sigma: float,
-    method: str = "paper",
+    task: str | None = None,
+    operator: Operator | None = None,
+    sigma: float | tuple[float, float] | None = None,
+    factor: int = 2,
+    method: str = "cascade",
     **settings: Any,
 ) -> Model:
-    """Learn a model that undoes `operator` and noise of standard deviation `sigma` (range 1) from clean images.
+    """Learn from clean images (grey or colour, integer or float in [0, 1]) how to undo a degradation.
 
-    method: "paper", with the settings of `paper_model`.
+    task: "denoise", "deblur", "upsample" or "inpaint", for any operator of the kind: any PSF, filter or mask.
+    operator: instead of a task, the one operator that the model is for; it then does better on that one.
+    sigma: standard deviation of the noise, range 1: a number, or the (lowest, highest) that the model is to serve. By
+        default all that the task is likely to meet.
+    factor: of upsampling, where task is given.
+    method: "cascade", with the settings of `slir.learning.fit_cascade`, or "paper", with those of `paper_model`, which
+        wants an operator and one sigma.
+
+    >>> model = slir.fit(pictures, task="deblur")
+    >>> model = slir.fit(pictures, operator=slir.operators.Blur(psf), sigma=0.01)
     """
-    if method != "paper":
-        raise InputError("method", "be 'paper'", repr(method), "It is the one method of this version.")
-    return paper_model(images, operator, sigma, **settings)
+    if method == "paper":
+        if operator is None or isinstance(sigma, tuple) or sigma is None:
+            remedy = "Pass operator=slir.operators.Blur(psf), sigma=0.01, say; method='cascade' serves a whole task."
+            raise InputError("operator and sigma", "be given for method 'paper'", f"{operator}, {sigma}", remedy)
+        return paper_model(images, operator, sigma, **settings)
+    if method != "cascade":
+        raise InputError("method", "be 'cascade' or 'paper'", repr(method), "Pick one of these.")
+    from slir.learning import fit_cascade
+
+    return fit_cascade(images, family_for(task, operator, sigma, factor), **settings)
+
+
+def family_for(
+    task: str | None, operator: Operator | None, sigma: float | tuple[float, float] | None, factor: int = 2
+) -> Family:
+    """What a model is to undo, from what `fit` was told."""
+    if (task is None) == (operator is None):
+        found = "neither is" if task is None else "both are"
+        remedy = "A model for one operator does better on that one; a task serves all of its kind."
+        raise InputError("task or operator", "be given, one of the two", found, remedy)
+    if operator is not None:
+        if sigma is None:
+            sigma = NOISE
+        if isinstance(sigma, tuple):
+            return Fixed(operator, (checked_sigma(sigma[0]), checked_sigma(sigma[1])))
+        return Fixed(operator, checked_sigma(sigma))
+    makers: dict[str, Callable[..., Family]] = {
+        "denoise": Noise,
+        "deblur": AnyBlur,
+        "upsample": partial(AnyDownsampling, factor),
+        "inpaint": AnyMask,
+    }
+    if task not in makers:
+        raise InputError("task", f"be one of {', '.join(makers)}", repr(task), "Pick one of these.")
+    if sigma is None:
+        return makers[task]() if task != "denoise" else Noise(*NOISE)
+    low, high = sigma if isinstance(sigma, tuple) else (sigma, sigma)
+    if checked_sigma(high) == 0 and task in ("upsample", "inpaint"):
+        return makers[task](share_clean=1.0)
+    return makers[task](low=checked_sigma(low), high=checked_sigma(high))
+
+
+NOISE = (2 / 255, 80 / 255)
+"""Noise levels that denoising serves by default."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -20,10 +20,14 @@ from slir.solvers.newton import newton
 from slir.solvers.sdca import sdca
 from slir.solvers.solution import Solution
 from slir.solvers.weiszfeld import weiszfeld
+from slir.views import State
 from slir.weights import Fitted, Weights
 
 SOLVERS = {"auto": "", "weiszfeld": "error", "newton": "residual", "sdca": "gap", "dual-free": "residual"}
 """Solvers of the z-update, and by which of its statistics each says how far it is from the minimum."""
+
+X_TOLERANCE = 4e-4
+"""Root mean square error that the x-update may leave in x, whose range is 1: a tenth of an 8-bit grey level."""
 
 DUAL = ("sdca", "dual-free")
 """Those that hold a dual variable for every patch and every bank patch: exact, and slow."""
@@ -114,6 +118,36 @@ class Stage:
     def grid(self, shape: tuple[int, int]) -> PatchGrid:
         return PatchGrid(shape, self.prior.size, self.stride)
 
+    def look(self, state: State, grid: PatchGrid) -> tuple[Tensor, Tensor, State]:
+        """What is seen at each patch (P, d), the patches x_p (P, k), and the state as it was."""
+        return self.describe(state.x, grid), grid.extract(state.x), state
+
+    def system(self, grid: PatchGrid, pull: Pull, sigma: float) -> tuple[float, Tensor, Tensor]:
+        """The x-update's data weight γ, diagonal Σ s_p R_pᵀR_p and moment Σ R_pᵀv_p.
+
+        With a stride, fewer patches speak for the same pixels: each counts stride² times, so that γ keeps its meaning.
+        """
+        share = self.stride**2
+        return self.gamma, share * grid.assemble(pull.strength[:, None]), share * grid.assemble(pull.moment)
+
+    def begin(self, state: State, z: Tensor) -> tuple[float, Tensor]:
+        """The error that the x-update may leave in x, and where it starts."""
+        return X_TOLERANCE, state.x
+
+    @property
+    def device(self) -> torch.device:
+        return self.prior.bank.clean.device
+
+    def to(self, device: torch.device | str, moved: dict[int, Any] | None = None) -> Stage:
+        """The same stage on a device. moved: what is there already, so that shared priors and banks stay shared."""
+        moved = {} if moved is None else moved
+        prior, bank = self.prior, self.prior.bank
+        if id(prior) not in moved:
+            if id(bank) not in moved:
+                moved[id(bank)] = bank.to(device)
+            moved[id(prior)] = replace(prior, bank=moved[id(bank)])
+        return replace(self, prior=moved[id(prior)])
+
     def describe(self, x: Tensor, grid: PatchGrid) -> Tensor:
         """What is seen at each patch of the current estimate: (H, W) -> (P, d)."""
         return self.prior.descriptor.features(x, grid)
@@ -171,6 +205,25 @@ class Stage:
         return Pull(torch.full_like(total, self.beta), z.mul_(self.beta))
 
 
+class AnyStage(Protocol):
+    """What the loop asks of a stage: the paper's `Stage`, or a `slir.cascade.LearntStage`."""
+
+    def grid(self, shape: tuple[int, int]) -> PatchGrid: ...
+
+    def look(self, state: State, grid: PatchGrid) -> tuple[Tensor, Tensor, State]: ...
+
+    def pull(self, seen: Tensor, patches: Tensor, generator: torch.Generator | None = None) -> Pull: ...
+
+    def system(self, grid: PatchGrid, pull: Pull, sigma: float) -> tuple[float, Tensor, Tensor]: ...
+
+    def begin(self, state: State, z: Tensor) -> tuple[float, Tensor]: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def to(self, device: torch.device | str, moved: dict[int, Any] | None = None) -> AnyStage: ...
+
+
 @dataclass(frozen=True, repr=False)
 class Model:
     """A list of stages with their provenance: all that is needed to restore, and to say how it came to be.
@@ -180,7 +233,7 @@ class Model:
     splitting: "hqs", or "admm" to add ADMM's dual variables to the same stages.
     """
 
-    stages: tuple[Stage, ...]
+    stages: tuple[AnyStage, ...]
     provenance: dict[str, Any] = field(default_factory=dict)
     splitting: str = "hqs"
 
@@ -189,12 +242,36 @@ class Model:
             raise InputError("splitting", "be 'hqs' or 'admm'", repr(self.splitting), "Pick one of these.")
         if not self.stages:
             raise InputError("stages", "hold at least one stage", "empty", "slir.fit and slir.paper_model make them.")
-        if self.splitting == "admm" and any(stage.beta is None for stage in self.stages):
+        if self.splitting == "admm" and any(getattr(stage, "beta", None) is None for stage in self.stages):
             raise InputError("beta", "be given for every stage under ADMM", None, "Pass beta0, or use 'hqs'.")
+
+    @property
+    def learnt(self) -> bool:
+        """Whether this is a cascade, which counts in units of the error to expect and goes by the σ it is given."""
+        return not isinstance(self.stages[0], Stage)
+
+    @property
+    def paper_stages(self) -> tuple[Stage, ...]:
+        """The stages, where all of them are the paper's; what asks for their banks and losses asks here."""
+        own = tuple(stage for stage in self.stages if isinstance(stage, Stage))
+        if len(own) < len(self.stages):
+            remedy = "Pass one that slir.paper_model made."
+            raise InputError("model", "be made of the paper's stages", "a learnt cascade", remedy)
+        return own
+
+    @property
+    def made_for(self) -> dict[str, Any]:
+        """The operator and the noise that the model was learnt for, as JSON: "operator" and "sigma", or "family"."""
+        first = self.stages[0]
+        return first.prior.bank.provenance if isinstance(first, Stage) else self.provenance
 
     def __repr__(self) -> str:
         """One line, without the banks."""
-        first, bank = self.stages[0], self.stages[0].prior.bank
+        first = self.stages[0]
+        if not isinstance(first, Stage):
+            family = self.provenance.get("family", {})
+            return f"Model(cascade of {len(self.stages)} learnt stages for {family.get('kind', 'any operator')})"
+        bank = first.prior.bank
         task = bank.provenance.get("operator", {}).get("kind", "operator")
         weights = first.prior.weights.settings()["kind"]
         what = f"{len(self.stages)} × ({first.loss.name}, {weights}), bank of {len(bank)}"
@@ -203,14 +280,17 @@ class Model:
     def to(self, device: torch.device | str) -> Model:
         """The same model on a device; stages that share a prior or a bank go on sharing it."""
         device = torch.empty(0, device=device).device  # "cuda" is "cuda:0", or whichever is current
-        if all(stage.prior.bank.clean.device == device for stage in self.stages):
+        if all(stage.device == device for stage in self.stages):
             return self
-        banks = {id(stage.prior.bank): stage.prior.bank.to(device) for stage in self.stages}
-        priors = {id(stage.prior): replace(stage.prior, bank=banks[id(stage.prior.bank)]) for stage in self.stages}
-        return replace(self, stages=tuple(replace(stage, prior=priors[id(stage.prior)]) for stage in self.stages))
+        moved: dict[int, Any] = {}  # what was moved already, by the identity of what it was
+        return replace(self, stages=tuple(stage.to(device, moved) for stage in self.stages))
 
-    def save(self, path: str) -> None:
-        """Write the model as one safetensors file, whole or not at all."""
+    def save(self, path: str, *, tolerance: float = 0.0, half: bool = False) -> None:
+        """Write the model as one safetensors file, whole or not at all.
+
+        tolerance, half: make the file of a cascade smaller: maps by as few singular vectors as change a stage's result
+            by no more than this share of the squared error of x before it, and in half precision.
+        """
         from slir.io.models import write_model
 
-        write_model(path, self)
+        write_model(path, self, tolerance=tolerance, half=half)

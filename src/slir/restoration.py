@@ -12,15 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from slir.model import Model, Pull, Stage
+from slir.cascade import expected_error, least_noise, smooth_start
+from slir.model import AnyStage, Model, Pull, Stage
 from slir.operators import Operator
 from slir.patches import PatchGrid
 from slir.solvers.admm import Dual
 from slir.solvers.cg import cg
 from slir.solvers.solution import Solution, Verdict
-
-X_TOLERANCE = 4e-4
-"""Root mean square error that the x-update may leave in x, whose range is 1: a tenth of an 8-bit grey level."""
+from slir.views import State
 
 Progress = Callable[[int, int, str], None]
 
@@ -39,62 +38,99 @@ def restore(
     operator: Operator,
     model: Model,
     *,
+    sigma: float = 0.0,
     generator: torch.Generator | None = None,
     progress: Progress | None = None,
     observe: Callable[[int, Tensor], None] | None = None,
 ) -> Restoration:
     """Restore one plane y (h, w) with values in [0, 1], seen through `operator`, by the stages of `model`.
 
+    sigma: of the noise, range 1. Learnt stages go by it; the paper's were fitted to theirs.
     observe: called as observe(t, x) with the estimate that stage t is about to see, and once more with the last one.
     """
-    x = operator.guess(y)
+    state = begin(y, operator, model, sigma)
     dual = Dual() if model.splitting == "admm" else None
     stats: list[dict[str, Any]] = []
     for number, stage in enumerate(model.stages):
         if progress:
             progress(number, len(model.stages), "restoring")
         if observe:
-            observe(number, x)
-        grid = stage.grid((x.shape[-2], x.shape[-1]))
-        seen = stage.describe(x, grid)  # (P, d)  what is known at each patch
-        patches = grid.extract(x)  # (P, k)
-        pull = stage.pull(seen, patches, generator) if dual is None else dual.pull(stage, seen, patches, generator)
-        solved = solve(operator, y, grid, pull, stage, start=x)  # (H, W)  the x-update
-        x = solved.value
-        if dual is not None:
-            dual.step(grid.extract(x))
-        stats.append({**pull.stats, "x_steps": solved.stats["steps"], "x_residual": solved.stats["residual"]})
-        if solved.verdict is not Verdict.CONVERGED:
-            stats[-1]["x_verdict"] = solved.verdict.value
-        if dual is None and solved.stats["steps"] == 0 and _only_tighter(stage, model.stages[number + 1 :]):
+            observe(number, state.x * state.unit)
+        state, measured = advance(state, stage, dual=dual, generator=generator)
+        stats.append(measured)
+        if dual is None and measured["x_steps"] == 0 and _only_tighter(stage, model.stages[number + 1 :]):
             break
     if progress:
         progress(len(model.stages), len(model.stages), "restoring")
     if observe:
-        observe(len(model.stages), x)
-    return Restoration(x, stats)
+        observe(len(model.stages), state.x * state.unit)
+    return Restoration(state.x * state.unit, stats)
 
 
-def _only_tighter(stage: Stage, rest: tuple[Stage, ...]) -> bool:
+def begin(y: Tensor, operator: Operator, model: Model, sigma: float) -> State:
+    """x⁽⁰⁾ and the unit of the loop: the range for the paper's stages, the error to expect for learnt ones."""
+    if model.learnt:
+        return begin_learnt(y, operator, sigma)
+    x = operator.guess(y)
+    return State(y, operator, x, x, sigma)
+
+
+def begin_learnt(y: Tensor, operator: Operator, sigma: float) -> State:
+    """Where every cascade begins, in training as in use."""
+    sigma = least_noise(sigma)
+    x = smooth_start(operator, y, sigma)
+    unit = expected_error(operator, sigma, (x.shape[0], x.shape[1]))
+    return State(y / unit, operator, x / unit, x / unit, sigma / unit, unit)
+
+
+def advance(
+    state: State, stage: AnyStage, *, dual: Dual | None = None, generator: torch.Generator | None = None
+) -> tuple[State, dict[str, Any]]:
+    """One turn: describe, pull, solve. Also what was measured on the way."""
+    grid = stage.grid((state.x.shape[-2], state.x.shape[-1]))
+    seen, patches, state = stage.look(state, grid)  # (P, d) what is known at each patch, (P, k)
+    if dual is None or not isinstance(stage, Stage):
+        pull = stage.pull(seen, patches, generator)
+    else:
+        pull = dual.pull(stage, seen, patches, generator)
+    solved, z = solve(state, grid, pull, stage)  # (H, W)  the x-update
+    if dual is not None:
+        dual.step(grid.extract(solved.value))
+    stats: dict[str, Any] = {**pull.stats, "x_steps": solved.stats["steps"], "x_residual": solved.stats["residual"]}
+    if solved.verdict is not Verdict.CONVERGED:
+        stats["x_verdict"] = solved.verdict.value
+    return replace(state, x=solved.value, z=z), stats
+
+
+def _only_tighter(stage: AnyStage, rest: tuple[AnyStage, ...]) -> bool:
     """Whether what is left is this stage again with β no smaller. When it moved nothing, then neither will they."""
+    if not isinstance(stage, Stage) or stage.beta is None:
+        return False
     beta = stage.beta
-    return beta is not None and all(
-        other.beta is not None and other.beta >= beta and replace(other, beta=beta) == stage for other in rest
+    return all(
+        isinstance(other, Stage)
+        and other.beta is not None
+        and other.beta >= beta
+        and replace(other, beta=beta) == stage
+        for other in rest
     )
 
 
-def solve(operator: Operator, y: Tensor, grid: PatchGrid, pull: Pull, stage: Stage, *, start: Tensor) -> Solution:
-    """The x-update, a linear system in x solved by conjugate gradient (eq. msesystem):
+def solve(state: State, grid: PatchGrid, pull: Pull, stage: AnyStage) -> tuple[Solution, Tensor]:
+    """The x-update, a linear system in x solved by conjugate gradient (eq. msesystem); and z, where the patches agree:
 
-    (γBᵀB + Σ_p s_p R_pᵀR_p) x = γBᵀy + Σ_p R_pᵀ v_p
+    (γBᵀB + Σ_p s_p R_pᵀR_p) x = γBᵀy + Σ_p R_pᵀ v_p,        z = Σ_p R_pᵀ v_p / Σ_p s_p R_pᵀR_p
 
-    It stops when the residual is X_TOLERANCE · mean(Σ s_p R_pᵀR_p), root mean square. The system's curvature is nowhere
-    less than that diagonal, also where B sees nothing, so X_TOLERANCE is about the error left in x at most. (A residual
-    compared with the right-hand side, which γ makes large, would say nothing about what B does not see.)
+    It stops when the residual is tolerance · mean(Σ s_p R_pᵀR_p), root mean square. The system's curvature is nowhere
+    less than that diagonal, also where B sees nothing, so the tolerance is about the error left in x at most. (A
+    residual compared with the right-hand side, which γ makes large, would say nothing about what B does not see.)
     """
-    # With a stride, fewer patches speak for the same pixels: each counts stride² times, so that γ keeps its meaning.
-    share = stage.stride**2
-    diagonal = share * grid.assemble(pull.strength[:, None])
-    rhs = stage.gamma * operator.adjoint(y) + share * grid.assemble(pull.moment)
-    target = X_TOLERANCE * float(diagonal.mean().abs()) * start.numel() ** 0.5
-    return cg(lambda x: stage.gamma * operator.normal(x) + diagonal * x, rhs, start=start, target=target)
+    gamma, diagonal, moment = stage.system(grid, pull, state.sigma)
+    z = moment / diagonal
+    if gamma == 0:
+        return Solution(z, Verdict.CONVERGED, {"steps": 0, "residual": 0.0}), z
+    rhs = gamma * state.operator.adjoint(state.y) + moment
+    tolerance, start = stage.begin(state, z)
+    target = tolerance * float(diagonal.mean().abs()) * z.numel() ** 0.5
+    normal = state.operator.normal
+    return cg(lambda x: gamma * normal(x) + diagonal * x, rhs, start=start, target=target), z

@@ -2,9 +2,9 @@
 
 All of them take these keyword arguments:
 
-    model         what to restore with: a `slir.Model`, or the path of one, learnt for this operator and noise level
-                  (a warning says if it was not); None learns from the pictures that slir
-                  ships, for this very operator and noise level (a few seconds, kept for the next call)
+    model         what to restore with: a `slir.Model` or the path of one (an error says if it was learnt for another
+                  task, a warning if for another operator or noise level alone); None takes the one that slir ships,
+                  which serves any operator of the task and any noise level
     data_range    the pixel value that stands for white, or (black, white); needed for float images alone
     channel_axis  the axis of the colours, often -1; None for grey images. Channels are restored one by one.
     device        "cpu" (the default) or "cuda"
@@ -31,6 +31,7 @@ from slir.arrays import Array, Canvas, DataRange, canvas
 from slir.compute import pick_device
 from slir.defaults import default_model
 from slir.errors import InputError, SlirWarning
+from slir.families import task_of
 from slir.model import Model
 from slir.noise import estimate_sigma
 from slir.operators import Blur, Downsample, Identity, Mask, Operator
@@ -230,7 +231,7 @@ def _restore(
     with _meter(options.progress, len(planes)) as report:
         for number, (plane, noise) in enumerate(zip(planes, sigmas)):
             model = (given or default_model(operator, noise)).to(device)
-            outcome = restore(plane, operator, model, generator=generator, progress=report(number))
+            outcome = restore(plane, operator, model, sigma=noise, generator=generator, progress=report(number))
             residuals.append(float((plane - operator.forward(outcome.x)).square().mean().sqrt()) * frame.span)
             restored.append(operator.crop(outcome.x, shape))
             stages.append(outcome.stats)
@@ -279,17 +280,24 @@ def _given_model(model: Model | str | PathLike | None) -> Model | None:
 
 
 def _check_model(model: Model, operator: Operator, sigmas: list[float], frame: Canvas) -> None:
-    """A model is learnt for one operator and noise level. Another kind is an error, another instance a warning."""
-    learnt = model.stages[0].prior.bank.provenance
+    """A model is learnt for a kind of operator: another is an error. One learnt for a single operator or noise level
+    warns of another."""
+    learnt = model.made_for.get("family", model.made_for)
     its, ours = learnt.get("operator", {}), operator.describe()
-    if its.get("kind", ours["kind"]) != ours["kind"]:
-        remedy = "Fit one with slir.fit(images, operator=..., sigma=...), or pass none."
-        raise InputError("model", f"be learnt for the operator {ours['kind']!r}", f"for {its['kind']!r}", remedy)
+    task, asked_for = learnt.get("kind"), task_of(operator)
+    if its.get("kind", ours["kind"]) != ours["kind"] or (task not in (None, asked_for) and asked_for != "other"):
+        remedy = "Fit one with slir.fit(images, task=...) or slir.fit(images, operator=...), or pass none."
+        raise InputError(
+            "model", f"be learnt for the operator {ours['kind']!r}", f"for {its.get('kind', task)!r}", remedy
+        )
+    if learnt.get("factor", operator.scale) != operator.scale:
+        remedy = f"Fit one with slir.fit(images, task='upsample', factor={operator.scale})."
+        raise InputError("model", f"be learnt for the factor {operator.scale}", f"for {learnt['factor']}", remedy)
     if ours["kind"] != "mask" and its and its != ours:
         advice = "The model was learnt for another PSF, filter or border than the one given; fit one for this."
         warnings.warn(advice, SlirWarning, stacklevel=4)
     own, asked = learnt.get("sigma"), max(sigmas)
-    if own is not None and abs(own - asked) > 0.25 * max(own, asked, 2e-3):
+    if isinstance(own, int | float) and abs(own - asked) > 0.25 * max(own, asked, 2e-3):
         told = f"The model was learnt for sigma {own * frame.span:.3g} and restores as if it were so"
         warnings.warn(f"{told}, but sigma is {asked * frame.span:.3g}; fit one for this.", SlirWarning, stacklevel=4)
 

@@ -10,16 +10,18 @@ float32 from `torch.Generator().manual_seed(i)`.
 * denoising: Set12, y = x + noise of 15, 25 or 50 over 255, neither clipped nor rounded.
 * composition: deblurring with kernel 2 of images of the training set, from banks of a stated subject.
 * inpainting (not in the paper): Set12, each pixel kept with probability 0.2, no noise; a lost pixel reads 0 in y.
+* robustness (not in the paper): deblurring with kernel 1, where the method is told another σ or another kernel.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from scipy.ndimage import map_coordinates
 from scipy.signal import fftconvolve
 
 from slir.bench.files import KERNELS, draw, eight_bits, grey, list_images, load_kernel, luma
@@ -177,12 +179,46 @@ def _inpainting(data: Path, subset: str) -> Iterator[Group]:
     yield Group("inpainting", "80 % missing", tuple(cases), train)
 
 
+def _robustness(data: Path, subset: str) -> Iterator[Group]:
+    files, train = list_images(data, "bsd68"), list_images(data, "bsds_train")
+    psf = load_kernel(data, "kernel 1")
+    told = {
+        "told the truth": (psf, 1.0),
+        "σ 20 % too small": (psf, 0.8),
+        "σ 20 % too large": (psf, 1.2),
+        "kernel 5 % noisy": (noisy_kernel(psf, 0.05), 1.0),
+        "kernel a pixel too wide": (wider(psf), 1.0),
+    }
+    for setting, (kernel, share) in told.items():
+        cases = []
+        for i in _choose(files, subset, every=8):
+            case = blurred("robustness", setting, files[i].stem, grey(files[i]), psf, seed=i)
+            cases.append(replace(case, psf=kernel, sigma=share * case.sigma))
+        yield Group("robustness", setting, tuple(cases), train)
+
+
+def noisy_kernel(psf: np.ndarray, share: float) -> np.ndarray:
+    """The kernel with noise of this share of its largest value on its support, sum 1."""
+    random = np.random.default_rng(0).standard_normal(psf.shape)
+    wrong = np.clip(psf + share * psf.max() * random * (psf > 0), 0, None)
+    return (wrong / wrong.sum()).astype(np.float32)
+
+
+def wider(psf: np.ndarray) -> np.ndarray:
+    """The kernel stretched about its centre so that its side grows by a pixel, sum 1, on the same pixels."""
+    side = psf.shape[0]
+    place = (np.arange(side) - side // 2) * side / (side + 1) + side // 2
+    stretched = map_coordinates(psf.astype(np.float64), np.meshgrid(place, place, indexing="ij"), order=1)
+    return (stretched / stretched.sum()).astype(np.float32)
+
+
 TABLES: dict[str, Callable[[Path, str], Iterator[Group]]] = {
     "deblurring": _deblurring,
     "upsampling": _upsampling,
     "denoising": _denoising,
     "composition": _composition,
     "inpainting": _inpainting,
+    "robustness": _robustness,
 }
 
 # ----------------------------------------------------------------------------------------------------- degradations

@@ -48,6 +48,42 @@ def paper(
 
 
 @bench_app.command()
+def cascade(
+    data: Annotated[Path, typer.Option(metavar="DIR", help="Folder with the data sets.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for tables (CSV, JSON) and pictures.")] = Path(
+        "bench-results"
+    ),
+    full: Annotated[bool, typer.Option("--full", help="All images of the large set, not every eighth.")] = False,
+    smoke: Annotated[bool, typer.Option("--smoke", help="Almost nothing: only to see that it runs.")] = False,
+    peers: Annotated[bool, typer.Option("--peers", help="Run other methods on the same images too.")] = False,
+    previous: Annotated[bool, typer.Option("--previous", help="Run the paper's configurations too.")] = False,
+    table: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this table; may be given more than once.")
+    ] = None,
+    device: options.Device = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Print what the learnt cascades reach: shipped, learnt from the benchmark's images, fitted to one operator.
+
+    Example: slir bench cascade --data datasets --out bench-results
+    """
+    from slir.bench.cascades import main
+
+    part = "smoke" if smoke else "all" if full else "subset9"
+    with progress_bar(quiet=quiet) as progress:
+        main(
+            data=data,
+            out=out,
+            subset=part,
+            device=device,
+            peers=peers,
+            previous=previous,
+            tables=table or None,
+            progress=progress,
+        )
+
+
+@bench_app.command()
 def correlation(
     data: Annotated[Path, typer.Option(metavar="DIR", help="Folder with the data sets.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the picture and the numbers.")] = Path(

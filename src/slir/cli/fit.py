@@ -29,31 +29,43 @@ def fit(
         Literal["denoise", "deblur", "upsample", "inpaint"], typer.Option(help="What the model is to restore.")
     ],
     sigma: Annotated[
-        str, typer.Option(metavar="NUMBER|PERCENT%", help="Noise that it is to expect, in pixel values or percent.")
-    ],
+        str | None,
+        typer.Option(metavar="NUMBER|PERCENT%", help="Noise to expect, in pixel values or percent; all by default."),
+    ] = None,
     psf: options.PsfFile = None,
     gaussian: options.Gaussian = None,
     motion: options.Motion = None,
     defocus: options.Defocus = None,
     border: options.Border = "unknown",
     factor: Annotated[int, typer.Option(min=2, help="With --task upsample: how many times as wide and high.")] = 2,
-    antialias: options.Antialias = "bicubic",
+    antialias: Annotated[
+        str | None, typer.Option(metavar="NAME|SIGMA|FILE", help="With --task upsample: the one filter to expect.")
+    ] = None,
     mask: Annotated[
         Path | None, typer.Option(metavar="FILE", help="With --task inpaint: a mask such as those to be expected.")
     ] = None,
     missing: Annotated[
         str | None, typer.Option(metavar="PERCENT%", help="Instead of --mask: this share of the pixels, at random.")
     ] = None,
+    method: Annotated[
+        Literal["cascade", "paper"],
+        typer.Option(help="cascade: learnt stages, for any blur, filter or mask unless one is named; paper: a bank."),
+    ] = "cascade",
+    crops: Annotated[int, typer.Option(min=4, help="cascade: how many crops to learn from. More are better.")] = 160,
+    cells: Annotated[int, typer.Option(min=1, help="cascade: kinds of patches that are told apart.")] = 200,
+    stages: Annotated[
+        int | None, typer.Option(min=1, help="cascade: how many; by default what suits the task.")
+    ] = None,
     loss: Annotated[
         Literal["euclidean", "squared"],
-        typer.Option(help="How patches are compared: euclidean is sharper, squared faster."),
+        typer.Option(help="paper: how patches are compared; euclidean is sharper, squared faster."),
     ] = "euclidean",
     weights: Annotated[
         Literal["nw", "krr", "nystrom"],
-        typer.Option(help="How patches are weighted: Nadaraya-Watson, kernel ridge regression, or its Nyström form."),
+        typer.Option(help="paper: how patches are weighted: Nadaraya-Watson, kernel ridge, or its Nyström form."),
     ] = "nw",
     patches: Annotated[
-        int, typer.Option(min=1, help="How many patches to learn from. More are better and slower.")
+        int, typer.Option(min=1, help="paper: how many patches to learn from. More are better and slower.")
     ] = 10_000,
     device: options.Device = None,
     data_range: options.Range = None,
@@ -63,15 +75,21 @@ def fit(
 ) -> None:
     """Learn a model from clean images of your own.
 
-    Example: slir fit photos/ -o night.safetensors --task denoise --sigma 15
+    Without --psf, --antialias, --mask or --missing it serves any blur, filter or mask; with one it does better on that.
+
+    Example: slir fit photos/ -o shaken.safetensors --task deblur --psf psf.png --sigma 1%
     """
     kernel = options.psf_value(psf=psf, gaussian=gaussian, motion=motion, defocus=defocus)
-    if task == "deblur" and kernel is None:
+    if mask is not None and missing is not None:
+        raise InputError("the mask", "be given once", "given twice", "Pass --mask FILE or --missing 80%.")
+    if method == "paper" and sigma is None:
+        raise InputError("--sigma", "be given with --method paper", "missing", "Pass the noise to expect, such as 1%.")
+    if method == "paper" and task == "deblur" and kernel is None:
         remedy = "Pass --psf FILE, --gaussian S, --motion LENGTH,ANGLE or --defocus RADIUS."
-        raise InputError("the blur", "be given with --task deblur", "missing", remedy)
-    if task == "inpaint" and (mask is None) == (missing is None):
-        found = "missing" if mask is None else "given twice"
-        raise InputError("the mask", "be given once with --task inpaint", found, "Pass --mask FILE or --missing 80%.")
+        raise InputError("the blur", "be given with --task deblur --method paper", "missing", remedy)
+    if method == "paper" and task == "inpaint" and mask is None and missing is None:
+        remedy = "Pass --mask FILE or --missing 80%."
+        raise InputError("the mask", "be given with --task inpaint --method paper", "missing", remedy)
     _check_output(output, force=force)
     paths = _files(images)
     start = time.perf_counter()
@@ -81,37 +99,43 @@ def fit(
             pictures.append(_clean(path, options.range_value(data_range)))
             if progress:
                 progress(number + 1, len(paths), "reading")
-    scale = _common_range(pictures, options.range_value(data_range), sigma)
-    noise = options.sigma_value(sigma, span=scale, auto=False)
-    assert noise != "auto"
+        noise = None
+        if sigma is not None:
+            scale = _common_range(pictures, options.range_value(data_range), sigma)
+            value = options.sigma_value(sigma, span=scale, auto=False)
+            assert value != "auto"
+            noise = value / scale
 
-    import slir  # after the checks: torch takes its time
+        import slir  # after the checks: torch takes its time
 
-    operator: Any
-    if task == "denoise":
-        operator = slir.operators.Identity()
-    elif task == "deblur":
-        assert kernel is not None  # checked above
-        operator = slir.operators.Blur(kernel, border=border)
-    elif task == "upsample":
-        operator = slir.operators.Downsample(factor, options.antialias_value(antialias))
-    else:
-        operator = slir.operators.Mask(_mask(mask, missing, seed))
-    model = slir.fit(
-        [pixels for _, pixels in pictures],
-        operator=operator,
-        sigma=noise / scale,
-        loss=loss,
-        weights=weights,
-        m=patches,
-        seed=seed,
-        device=device,
-    )
+        operator: Any = None  # None: any of the task's
+        if task == "deblur" and kernel is not None:
+            operator = slir.operators.Blur(kernel, border=border)
+        elif task == "upsample" and (antialias is not None or method == "paper"):
+            operator = slir.operators.Downsample(factor, options.antialias_value(antialias or "bicubic"))
+        elif task == "inpaint" and (mask is not None or missing is not None):
+            operator = slir.operators.Mask(_mask(mask, missing, seed))
+        elif task == "denoise" and method == "paper":
+            operator = slir.operators.Identity()
+        settings: dict[str, Any] = {"loss": loss, "weights": weights, "m": patches}
+        if method == "cascade":
+            settings = {"crops": crops, "cells": cells, "stages": stages, "progress": progress or None}
+        model = slir.fit(
+            [pixels for _, pixels in pictures],
+            task=task if operator is None else None,
+            operator=operator,
+            sigma=noise,
+            factor=factor,
+            method=method,
+            seed=seed,
+            device=device,
+            **settings,
+        )
     model.save(str(output))
+    what = f"{crops} crops" if method == "cascade" else f"{patches} patches"
     count = "1 image" if len(paths) == 1 else f"{len(paths)} images"
     taken = show.seconds(time.perf_counter() - start)
-    text = f"learnt to {task} from {patches} patches of {count} (sigma {noise:.3g}, {taken}) -> {output}"
-    show.done(text, quiet=quiet)
+    show.done(f"learnt to {task} from {what} of {count} ({taken}) -> {output}", quiet=quiet)
 
 
 def _files(places: list[Path]) -> list[Path]:

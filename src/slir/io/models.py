@@ -1,4 +1,4 @@
-"""Models <-> safetensors files: the banks as tensors, all else as JSON in the header. Never pickle."""
+"""Models <-> safetensors files: banks and maps as tensors, all else as JSON in the header. Never pickle."""
 
 from __future__ import annotations
 
@@ -12,31 +12,36 @@ from safetensors.torch import save
 
 import slir
 from slir.bank import Bank
+from slir.cascade import LearntStage
 from slir.compute import pick_device
 from slir.descriptors import DctDescriptor
 from slir.errors import FileError
 from slir.io.atomic import whole_file
+from slir.io.cascades import Packer, Unpacker
 from slir.losses import Euclidean, Huber, Loss, Squared
-from slir.model import Model, Prior, Stage
-from slir.weights import KernelRidge, NadarayaWatson, Nystrom, Weights
+from slir.model import AnyStage, Model, Prior, Stage
+from slir.weights import WEIGHTS
 
 FORMAT = "slir-model"
-VERSION = 1
+VERSION = 2
 _LOSSES: dict[str, type[Loss]] = {"squared": Squared, "euclidean": Euclidean, "huber": Huber}
-_WEIGHTS: dict[str, type[Weights]] = {"nw": NadarayaWatson, "krr": KernelRidge, "nystrom": Nystrom}
 
 
-def write_model(path: str | Path, model: Model) -> None:
-    """Write a model whole or not at all. Banks shared by stages are stored once."""
+def write_model(path: str | Path, model: Model, *, tolerance: float = 0.0, half: bool = False) -> None:
+    """Write a model whole or not at all. Banks shared by stages are stored once.
+
+    tolerance, half: of the maps of learnt stages, see `slir.io.cascades`; a smaller file for a little precision.
+    """
     priors: list[Prior] = []
     for stage in model.stages:
-        if not any(stage.prior is prior for prior in priors):
+        if isinstance(stage, Stage) and not any(stage.prior is prior for prior in priors):
             priors.append(stage.prior)
     banks: list[Bank] = []
     for prior in priors:
         if not any(prior.bank is bank for bank in banks):
             banks.append(prior.bank)
-    tensors = {}
+    packer = Packer(tolerance=tolerance, half=half)
+    tensors = packer.tensors
     for number, bank in enumerate(banks):
         for name in ("seen", "clean", "source"):
             tensors[f"bank{number}.{name}"] = getattr(bank, name).detach().cpu().contiguous()
@@ -51,7 +56,10 @@ def write_model(path: str | Path, model: Model) -> None:
             }
             for prior in priors
         ],
-        "stages": [_stage_settings(stage, priors) for stage in model.stages],
+        "stages": [
+            packer.stage(stage, f"stage{number}") if isinstance(stage, LearntStage) else _stage_settings(stage, priors)
+            for number, stage in enumerate(model.stages)
+        ],
         "splitting": model.splitting,
         "provenance": model.provenance,
     }
@@ -74,7 +82,8 @@ def _canonical(contents: bytes) -> bytes:
     return len(text).to_bytes(8, "little") + text + contents[end:]
 
 
-def _stage_settings(stage: Stage, priors: list[Prior]) -> dict[str, Any]:
+def _stage_settings(stage: AnyStage, priors: list[Prior]) -> dict[str, Any]:
+    assert isinstance(stage, Stage)  # there are these two
     names = ("gamma", "beta", "solver", "stride", "tol", "max_steps")
     own: dict[str, Any] = {name: getattr(stage, name) for name in names}
     own["prior"] = next(i for i, prior in enumerate(priors) if prior is stage.prior)
@@ -122,11 +131,15 @@ def _model(tensors: dict[str, Any], header: dict[str, Any]) -> Model:
     for own in header["priors"]:
         descriptor = DctDescriptor(own["descriptor"]["window"], own["descriptor"]["keep_dc"])
         settings = dict(own["weights"])
-        weights = _WEIGHTS[settings.pop("kind")](**settings)
+        weights = WEIGHTS[settings.pop("kind")](**settings)
         priors.append(Prior(banks[own["bank"]], descriptor, weights, own["view"]))
-    stages = []
-    for own in header["stages"]:
+    stages: list[AnyStage] = []
+    unpacker = Unpacker(tensors)
+    for number, own in enumerate(header["stages"]):
         own = dict(own)
+        if own.pop("kind", "paper") == "learnt":
+            stages.append(unpacker.stage(own, f"stage{number}"))
+            continue
         settings = dict(own.pop("loss"))
         loss = _LOSSES[settings.pop("kind")](**settings)
         stages.append(Stage(prior=priors[own.pop("prior")], loss=loss, **own))

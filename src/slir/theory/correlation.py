@@ -211,7 +211,7 @@ def correlation_map(
     `sigma`, drawn from `seed`.
     """
     maps = []
-    for stage, seen in zip(model.stages, iterates(images, operator, sigma, model, count=iterations, seed=seed)):
+    for stage, seen in zip(model.paper_stages, iterates(images, operator, sigma, model, count=iterations, seed=seed)):
         prior = stage.prior
         maps.append(
             central_correlation(
@@ -235,12 +235,12 @@ def iterates(
         rule = f"lie between 1 and the number of stages, {len(model.stages)}"
         raise InputError("iterations", rule, count, "Fit a model with more stages, or ask for fewer.")
     seen: list[list[Tensor]] = [[] for _ in range(count)]
-    device = model.stages[0].prior.bank.clean.device
+    device = model.stages[0].device
     for own, y in _observe([image.to(device) for image in images], operator, sigma, seed):
         estimates: list[Tensor] = []
         first = replace(model, stages=model.stages[: max(count - 1, 1)])
         generator = torch.Generator().manual_seed(seed)
-        restore(y, own, first, generator=generator, observe=_keeper(estimates))
+        restore(y, own, first, sigma=sigma, generator=generator, observe=_keeper(estimates))
         for t in range(count):
             seen[t].append(own.crop(estimates[t], _shape(y)))
     return seen

@@ -60,7 +60,7 @@ def smallest_curvature(
         no Hessian.
     loss, beta : given for a Prior (β is 0 by default); for a Stage they replace its own.
     """
-    stage = source.stages[0] if isinstance(source, Model) else source
+    stage = source.paper_stages[0] if isinstance(source, Model) else source
     if isinstance(stage, Stage):
         loss = loss or stage.loss
         beta = stage.beta if beta is None else beta

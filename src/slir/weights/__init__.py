@@ -5,4 +5,7 @@ from slir.weights.kernel_ridge import KernelRidge, Nystrom
 from slir.weights.kernels import Kernel
 from slir.weights.nadaraya_watson import NadarayaWatson
 
-__all__ = ["Weights", "Fitted", "Kernel", "NadarayaWatson", "KernelRidge", "Nystrom"]
+WEIGHTS: dict[str, type[Weights]] = {"nw": NadarayaWatson, "krr": KernelRidge, "nystrom": Nystrom}
+"""By the names under which settings record them."""
+
+__all__ = ["WEIGHTS", "Weights", "Fitted", "Kernel", "NadarayaWatson", "KernelRidge", "Nystrom"]

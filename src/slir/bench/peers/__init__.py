@@ -7,6 +7,7 @@ from pathlib import Path
 from slir.bench.peers.anr import ANR
 from slir.bench.peers.base import MissingPackageError, Peer
 from slir.bench.peers.bicubic import Bicubic, Triangles
+from slir.bench.peers.biharmonic import Biharmonic
 from slir.bench.peers.bm3d import BM3D
 from slir.bench.peers.epll import EPLL
 from slir.bench.peers.hyper_laplacian import HyperLaplacian
@@ -16,7 +17,8 @@ from slir.bench.peers.wiener import Wiener
 from slir.errors import InputError
 
 PEERS: dict[str, type[Peer]] = {
-    kind.name: kind for kind in (Bicubic, Triangles, TotalVariation, Wiener, HyperLaplacian, KSVD, ANR, BM3D, EPLL)
+    kind.name: kind
+    for kind in (Bicubic, Triangles, Biharmonic, TotalVariation, Wiener, HyperLaplacian, KSVD, ANR, BM3D, EPLL)
 }
 
 
@@ -35,6 +37,7 @@ __all__ = [
     "Peer",
     "ANR",
     "Bicubic",
+    "Biharmonic",
     "BM3D",
     "EPLL",
     "HyperLaplacian",

@@ -9,23 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from slir.descriptors import dct_basis
+
 FLOOR = 2e-6
-"""Least variance along any axis: about that of rounding to 8 bits."""
+"""Least variance along any axis: with a range of 1, about that of rounding to 8 bits."""
 
 
-@lru_cache
 def patch_basis(side: int) -> Tensor:
     """The orthonormal DCT on `side`² pixels less the constant: (side² − 1, side²)."""
-    place = torch.arange(side, dtype=torch.float64)
-    line = torch.cos(torch.pi * place[:, None] * (place + 0.5) / side) * (2 / side) ** 0.5
-    line[0] /= 2**0.5
-    return torch.kron(line, line)[1:].float()
+    return dct_basis(side)[1:].float()
 
 
 def sample_patches(images: Sequence[np.ndarray], count: int, side: int, *, seed: int) -> Tensor:
@@ -67,12 +65,16 @@ class Mixture:
     @classmethod
     def of(cls, weights: Tensor, covariances: Tensor) -> Mixture:
         spread, axes = torch.linalg.eigh(covariances.double())
-        return cls(weights.float(), axes.float(), spread.clamp(min=FLOOR).float())
+        # Row by row, as a file holds them, so that products round alike.
+        return cls(weights.float(), axes.float().contiguous(), spread.clamp(min=FLOOR).float())
 
     @classmethod
     def load(cls, arrays: dict[str, np.ndarray], device: str) -> Mixture:
         weights, axes, spread = (torch.from_numpy(arrays[name]).to(device) for name in ("weights", "axes", "spread"))
         return cls(weights, axes, spread)
+
+    def to(self, device: torch.device | str) -> Mixture:
+        return Mixture(self.weights.to(device), self.axes.to(device), self.spread.to(device))
 
     def arrays(self) -> dict[str, np.ndarray]:
         return {name: getattr(self, name).cpu().numpy() for name in ("weights", "axes", "spread")}
@@ -80,6 +82,11 @@ class Mixture:
     def widened(self, variance: float) -> Mixture:
         """The mixture seen through white noise of this variance."""
         return Mixture(self.weights, self.axes, self.spread + variance)
+
+    def blurred(self, error: Tensor) -> Mixture:
+        """The mixture seen through errors of this covariance, (d, d), which need not be white."""
+        own = (self.axes * self.spread[:, None, :]) @ self.axes.mT
+        return Mixture.of(self.weights, own + error.to(own))
 
     def log_joint(self, features: Tensor, outer: Tensor | None = None) -> Tensor:
         """log π_k + log N(f; 0, Σ_k) for each column, less the constant d/2·log 2π: (K, P)."""
@@ -137,7 +144,7 @@ def _first(features: Tensor, components: int, generator: torch.Generator) -> Mix
         seeds = members[:, torch.randperm(len(band), generator=generator)[:k].to(features.device)]
         nearest = (seeds / seeds.norm(dim=0).clamp(min=1e-6)).T @ members
         label = nearest.abs().argmax(0)
-        scale = members.square().mean() / features.square().mean()
+        scale = members.square().mean() / features.square().mean().clamp(min=1e-30)
         for own in range(k):
             mine = members[:, label == own]
             covariances.append((mine @ mine.T + d * scale * overall) / (mine.shape[1] + d))  # d pseudo-patches

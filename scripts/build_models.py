@@ -1,0 +1,78 @@
+"""Rebuild the cascades that slir ships from the freely licensed photographs listed in src/slir/data/PROVENANCE.md.
+
+    python scripts/build_models.py FOLDER [--only deblur] [--device cuda]      writes src/slir/models/
+
+FOLDER holds the photographs as PNG files, checked against the hashes in scripts/build_data.py. Each is learnt from as
+it is and at half its size, which sharpens it. The same machine gives the same files; another may differ in last bits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from build_data import LEARNT_FROM, grey, read
+
+from slir.families import AnyBlur, AnyDownsampling, AnyMask, Family, Noise
+from slir.fitting import NOISE
+from slir.learning import fit_cascade
+from slir.plans import cascade_plan
+
+MODELS = Path(__file__).resolve().parent.parent / "src" / "slir" / "models"
+TOLERANCE = 2e-4
+FAMILIES: dict[str, Family] = {
+    "denoise": Noise(*NOISE),
+    "deblur": AnyBlur(),
+    "upsample2": AnyDownsampling(2),
+    "upsample3": AnyDownsampling(3),
+    "upsample4": AnyDownsampling(4),
+    "inpaint": AnyMask(),
+}
+
+
+def halved(picture: np.ndarray) -> np.ndarray:
+    """Means of 2×2 pixels."""
+    rows, cols = picture.shape[0] // 2, picture.shape[1] // 2
+    blocks = picture[: 2 * rows, : 2 * cols].reshape(rows, 2, cols, 2).astype(np.float64)
+    return np.rint(blocks.mean((1, 3))).astype(np.uint8)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", nargs="*", choices=list(FAMILIES), default=list(FAMILIES))
+    parser.add_argument("--device", default=None)
+    parser.add_argument("--crops", type=int, default=104)
+    parser.add_argument("--side", type=int, default=192)
+    parser.add_argument("--cells", type=int, default=128)
+    options = parser.parse_args()
+    whole = [grey(read(options.folder, name)) for name in sorted(LEARNT_FROM)]
+    pictures = [*whole, *map(halved, whole)]
+    for name in options.only:
+        started = time.perf_counter()
+        plan = cascade_plan(FAMILIES[name], cells=options.cells)
+
+        def tell(done: int, total: int, what: str, name: str = name, started: float = started) -> None:
+            print(f"{name}: {what} ({done}/{total}, {time.perf_counter() - started:.0f} s)", flush=True)
+
+        model = fit_cascade(
+            pictures,
+            FAMILIES[name],
+            plan=plan,
+            groups=[*range(len(whole)), *range(len(whole))],
+            crops=options.crops,
+            side=options.side,
+            device=options.device,
+            progress=tell,
+        )
+        path = MODELS / f"{name}.safetensors"
+        model.save(str(path), tolerance=TOLERANCE, half=True)
+        print(f"{name}: {path.stat().st_size / 1e6:.1f} MB, held out {model.provenance['held_out_psnr']}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

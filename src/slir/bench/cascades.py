@@ -1,0 +1,140 @@
+"""`slir bench cascade`: the learnt cascades beside the paper's configurations and other methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from slir.bench import runner
+from slir.bench.ours import operator_of, ours
+from slir.bench.paper import show
+from slir.bench.peers import PEERS
+from slir.bench.protocols import Case, Group
+from slir.bench.results import Results, fingerprint
+from slir.compute import pick_device
+from slir.defaults import default_model
+from slir.families import AnyBlur, AnyDownsampling, AnyMask, Family, Fixed, Noise
+from slir.fitting import NOISE
+from slir.io.models import load
+from slir.learning import fit_cascade
+from slir.model import Model
+from slir.restoration import restore
+
+TABLES = ("deblurring", "upsampling", "denoising", "inpainting", "robustness")
+SHIPPED = "slir"
+LEARNT = "slir, benchmark's training images"
+FITTED = "slir, and for this operator"
+FEW = "slir, from 4 images for this operator"
+
+
+@dataclass
+class Cascade:
+    """A cascade as a method of the benchmark.
+
+    images: how many training images it is fitted on; 0 takes what slir ships. one_operator: fitted to the group's own
+    operator and noise rather than to the task's family. own: settings of `fit_cascade`. cache: a folder for fits.
+    revision: raised when the outcome changes for the same settings.
+    """
+
+    name: str
+    kinds: frozenset[str]
+    images: int = 0
+    one_operator: bool = False
+    own: dict[str, Any] = field(default_factory=dict)
+    device: str = "cpu"
+    cache: Path | None = None
+    revision: int = 1
+    model: Model | None = field(default=None, repr=False)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        own = {"images": self.images, "one_operator": self.one_operator, "revision": self.revision, **self.own}
+        return own if self.images else {**own, "shipped": True}
+
+    def handles(self, case: Case) -> bool:
+        """What is fitted stays out of the robustness table, which is about what a user is given."""
+        return case.kind in self.kinds and not (self.images and case.table == "robustness")
+
+    def prepare(self, group: Group) -> None:
+        case = group.cases[0]
+        if not self.images:
+            self.model = default_model(operator_of(case), case.sigma).to(self.device)
+            return
+        family = _family(case, self.one_operator)
+        path = None
+        if self.cache is not None:
+            mark = fingerprint({**self.settings, "family": family.describe()})
+            path = self.cache / f"cascade-{mark}.safetensors"
+            if path.exists():
+                self.model = load(path, device=self.device)
+                return
+        self.model = fit_cascade(group.train_images(self.images), family, device=self.device, **self.own)
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self.model.save(str(path))
+
+    def restore(self, case: Case) -> np.ndarray:
+        assert self.model is not None  # prepare comes first
+        operator = operator_of(case)
+        y = torch.from_numpy(case.y).float().to(self.device)
+        whole = restore(y, operator, self.model, sigma=case.sigma).x
+        x = operator.crop(whole, (y.shape[0], y.shape[1])).cpu().numpy()
+        return np.where(case.mask, case.y, x) if case.mask is not None and case.sigma == 0 else x
+
+
+def _family(case: Case, one_operator: bool) -> Family:
+    if one_operator:
+        return Fixed(operator_of(case), case.sigma)
+    if case.kind == "denoise":
+        return Noise(*NOISE)
+    if case.kind == "upsample":
+        return AnyDownsampling(case.factor)
+    return AnyBlur() if case.kind == "deblur" else AnyMask()
+
+
+def cascades(device: str, cache: Path | None) -> list[Cascade]:
+    """What slir ships; the same learnt from the benchmark's training images; specialised; and from few images."""
+    every = frozenset({"deblur", "upsample", "denoise", "inpaint"})
+    large = {"crops": 240, "side": 208, "cells": 250}
+    shared: dict[str, Any] = {"device": device, "cache": cache}
+    return [
+        Cascade(SHIPPED, every, **shared),
+        Cascade(LEARNT, every, images=200, own=large, **shared),
+        Cascade(FITTED, frozenset({"deblur", "upsample"}), images=200, one_operator=True, own=large, **shared),
+        Cascade(FEW, frozenset({"deblur"}), images=4, one_operator=True, own={"cells": 32}, **shared),
+    ]
+
+
+def main(
+    *,
+    data: Path,
+    out: Path,
+    subset: str = "subset9",
+    device: str | None = None,
+    peers: bool = False,
+    previous: bool = False,
+    tables: Sequence[str] | None = None,
+    progress: Callable[[int, int, str], None] | bool = False,
+) -> Results:
+    """Run the cascades over `data` into `out` and print them beside the printed figures.
+
+    peers: other methods on the same y too. previous: the paper's configurations too, which were slir's default before.
+    """
+    chosen = str(pick_device(device))
+    methods: list = [*cascades(chosen, out / "fits")]
+    methods += [*ours(chosen)] if previous else []
+    methods += [*PEERS] if peers else []
+
+    def report(step: runner.Progress) -> None:
+        if callable(progress):
+            progress(step.done, step.total, f"{step.case.table}, {step.case.setting}: {step.method}")
+
+    names = list(tables or TABLES)
+    store = runner.run(names, methods, data, out, subset=subset, device=chosen, pictures=True, progress=report)
+    show(store, names)
+    return store

@@ -1,0 +1,237 @@
+"""The learnt cascade: one estimator per stage, fitted on training images carried through the stages before it.
+
+The estimator is the paper's with the squared loss, its weights those of a ridge regression per cell, so a stage is
+"find the cell, apply the cell's map" and the x-update. Two things make one model serve any operator and noise level:
+
+- the **unit**: the loop divides images by the error that a linear estimate would leave on a 1/f field, seen through the
+  same operator and noise. Whatever B and σ are, the first stage then sees errors of size about one.
+- the **start**: that linear estimate itself, argmin ‖y − Bx‖²/σ² + ‖∇x‖²/g², with g the slope of natural images.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from slir.cells import Cells
+from slir.compute import chunks, rows_that_fit
+from slir.descriptors import dct_basis
+from slir.model import Pull
+from slir.operators import Blur, Downsample, Identity, Operator
+from slir.operators.base import Shape
+from slir.patches import PatchGrid
+from slir.recipes import ROUNDING
+from slir.solvers.cg import cg
+from slir.views import State, View, look
+from slir.weights import Fitted, Weights
+from slir.weights.cell_ridge import apply_maps
+
+SLOPE = 0.07
+"""g: root mean square difference of neighbouring pixels of a natural image, on the scale where the range is 1."""
+
+CONTRAST = 0.2
+"""Standard deviation of the 1/f field that the unit is measured on."""
+
+TOLERANCE = 0.02
+"""Root mean square error that the x-update may leave in x, as a share of the stage's level."""
+
+FIELD = 128
+"""Side of that field, beyond what the operator reaches."""
+
+
+def least_noise(sigma: float) -> float:
+    """σ, but never less than what rounding to 8 bits leaves."""
+    return max(sigma, ROUNDING)
+
+
+def smooth_start(operator: Operator, y: Tensor, sigma: float) -> Tensor:
+    """argmin_x ‖y − Bx‖²/σ² + ‖∇x‖²/g², by conjugate gradient from the operator's guess; y itself where B is I.
+
+    Where x and y are the same image, nothing is gained by smoothing, and y shows the first stage more.
+    """
+    guess = operator.guess(y)
+    if isinstance(operator, Identity):
+        return guess
+    weight = (sigma / SLOPE) ** 2
+    return cg(
+        lambda x: operator.normal(x) + weight * _laplacian(x),
+        operator.adjoint(y),
+        start=guess,
+        target=2e-4 * guess.numel() ** 0.5 * weight,
+        max_steps=150,
+    ).value
+
+
+def _laplacian(x: Tensor) -> Tensor:
+    """∇ᵀ∇x, with mirrored borders: the sum of x's differences from its four neighbours."""
+    out = torch.zeros_like(x)
+    down, across = x[1:] - x[:-1], x[:, 1:] - x[:, :-1]
+    out[1:] += down
+    out[:-1] -= down
+    out[:, 1:] += across
+    out[:, :-1] -= across
+    return out
+
+
+def expected_error(operator: Operator, sigma: float, shape: Shape) -> float:
+    """The unit: root mean square error of `smooth_start` on a 1/f field of x's `shape`; σ itself where B is I.
+
+    Operators that fit any size are tried on a small field; a mask belongs to one shape.
+    """
+    if isinstance(operator, Identity):
+        return sigma
+    if isinstance(operator, Blur | Downsample):
+        side = FIELD + 2 * operator.reach
+        shape = operator.for_training((min(shape[0], side), min(shape[1], side)))[1]
+    field = _field(shape)
+    y = operator.forward(field)
+    noise = torch.randn(y.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float32)
+    error = smooth_start(operator, y + sigma * noise, sigma) - field
+    return max(float(operator.crop(error, (y.shape[0], y.shape[1])).square().mean().sqrt()), sigma / 4)
+
+
+def _field(shape: Shape) -> Tensor:
+    """A random field whose amplitude falls as 1/frequency, as that of natural images does."""
+    white = torch.fft.rfft2(torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float32))
+    rows = torch.fft.fftfreq(shape[0], dtype=torch.float32)[:, None]
+    cols = torch.fft.rfftfreq(shape[1], dtype=torch.float32)[None]
+    amplitude = (rows.square() + cols.square() + (1 / 256) ** 2).rsqrt()
+    amplitude[0, 0] = 0
+    field = torch.fft.irfft2(white * amplitude, s=shape)
+    return 0.5 + field * (CONTRAST / field.std())
+
+
+class Regression(ABC):
+    """What is learnt: from what is seen at a patch to what is missing there."""
+
+    @abstractmethod
+    def predict(self, seen: Tensor, patches: Tensor) -> Tensor:
+        """seen (P, d), patches z_p (P, k) -> x_p − z_p as far as it can be known, (P, k)."""
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """Where its tensors are."""
+
+    @abstractmethod
+    def to(self, device: torch.device | str, moved: dict[int, Any] | None = None) -> Regression:
+        """The same on a device. moved: what is there already, by the identity of what it was."""
+
+
+@dataclass(frozen=True)
+class CellMaps(Regression):
+    """Ridge per cell (`slir.weights.cell_ridge`): W_cᵀf with c = c(z_p).
+
+    maps: W (C, d, k). moment: E[f fᵀ] in training, (d, d): which features, and which of their sums, are ever large.
+    """
+
+    cells: Cells
+    maps: Tensor
+    moment: Tensor
+
+    def predict(self, seen: Tensor, patches: Tensor) -> Tensor:
+        return apply_maps(self.maps, self.cells.assign(cell_features(patches)), seen)
+
+    @property
+    def device(self) -> torch.device:
+        return self.maps.device
+
+    def to(self, device: torch.device | str, moved: dict[int, Any] | None = None) -> CellMaps:
+        return CellMaps(self.cells.to(device, moved), self.maps.to(device), self.moment.to(device))
+
+
+@dataclass(frozen=True)
+class BankWeights(Regression):
+    """The paper's weights on a bank of pairs: Σᵢ αᵢ(f) tⁱ, by Nadaraya–Watson, kernel ridge or Nyström.
+
+    features: (m, d). wanted: (m, k), xⁱ − zⁱ of the same pairs.
+    """
+
+    weights: Weights
+    features: Tensor
+    wanted: Tensor
+
+    @cached_property
+    def fitted(self) -> Fitted:
+        return self.weights.fit(self.features, self.wanted)
+
+    def predict(self, seen: Tensor, patches: Tensor) -> Tensor:
+        out = torch.empty_like(patches)
+        for piece in chunks(len(seen), rows_that_fit(12 * len(self.features), seen.device)):
+            out[piece] = self.fitted.moments(seen[piece])[1]
+        return out
+
+    @property
+    def device(self) -> torch.device:
+        return self.features.device
+
+    def to(self, device: torch.device | str, moved: dict[int, Any] | None = None) -> BankWeights:
+        return BankWeights(self.weights, self.features.to(device), self.wanted.to(device))
+
+
+def cell_features(patches: Tensor) -> Tensor:
+    """What a cell is found from: the DCT of the centred patch, (P, k) -> (P, k − 1)."""
+    return patches @ dct_basis(round(patches.shape[1] ** 0.5))[1:].to(patches).T
+
+
+@dataclass(frozen=True)
+class LearntStage:
+    """Predict what is missing in z_p from what is seen at p, then let the data speak.
+
+        z_p ← z_p + regression(f_p),      x ← argmin ‖y − Bx‖²/σ² + ‖x − z‖²/level²
+
+    views: what f_p is made of. size, stride: of the patches.
+    error: root mean square error of x before the stage, in units, as the training images had it.
+    level: how far the new z is off, as the x-update takes it; 0 keeps z as it is.
+    """
+
+    regression: Regression
+    views: tuple[View, ...]
+    error: float
+    level: float
+    size: int = 8
+    stride: int = 2
+
+    def grid(self, shape: Shape) -> PatchGrid:
+        return PatchGrid(shape, self.size, self.stride)
+
+    def look(self, state: State, grid: PatchGrid) -> tuple[Tensor, Tensor, State]:
+        """What is seen at each patch (P, d), the patches z_p (P, k), and the state that remembers what was seen."""
+        images, remembering = look(state, self.views, self.error)
+        return *self.features(images, state.z, grid), remembering
+
+    def features(self, images: list[Tensor], z: Tensor, grid: PatchGrid) -> tuple[Tensor, Tensor]:
+        """f_p from the images of the views (P, d), and z_p (P, k)."""
+        patches = grid.extract(z)
+        parts = [grid.extract(image, view.window) for view, image in zip(self.views, images)]
+        parts[0] = parts[0] - patches.mean(1, keepdim=True)  # the first is z itself, the rest are differences
+        return torch.cat(parts, 1), patches
+
+    def pull(self, seen: Tensor, patches: Tensor, generator: torch.Generator | None = None) -> Pull:
+        """seen (P, d), patches z_p (P, k) -> Pull. Every patch pulls alike."""
+        moment = patches + self.regression.predict(seen, patches)
+        return Pull(moment.new_ones(len(moment)), moment)
+
+    def system(self, grid: PatchGrid, pull: Pull, sigma: float) -> tuple[float, Tensor, Tensor]:
+        """The x-update's data weight, diagonal and moment. Pixels count alike, in however many patches they lie."""
+        z = grid.assemble(pull.moment) / grid.assemble(pull.strength[:, None])
+        if self.level == 0:
+            return 0.0, torch.ones_like(z), z
+        return 1 / sigma**2, torch.full_like(z, self.level**-2), z / self.level**2
+
+    def begin(self, state: State, z: Tensor) -> tuple[float, Tensor]:
+        """The error that the x-update may leave in x, and where it starts: z is right where B sees nothing."""
+        return TOLERANCE * self.level, z
+
+    @property
+    def device(self) -> torch.device:
+        return self.regression.device
+
+    def to(self, device: torch.device | str, moved: dict[int, Any] | None = None) -> LearntStage:
+        """The same stage on a device. moved: what is there already, so that stages go on sharing their mixture."""
+        return replace(self, regression=self.regression.to(device, {} if moved is None else moved))

@@ -1,0 +1,211 @@
+"""Cells: a partition of what is seen at a patch, within which one linear map is enough.
+
+A cell is found from the patch of the current estimate z, without its mean, in the orthonormal DCT: f = (side² − 1,).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from slir.mixture import Mixture
+
+
+class Cells(ABC):
+    """A partition of feature space into `count` cells."""
+
+    count: int
+
+    @abstractmethod
+    def assign(self, features: Tensor) -> Tensor:
+        """The cell of each row: (P, d) -> (P,), int64."""
+
+    @abstractmethod
+    def to(self, device: torch.device | str, moved: dict[int, Any] | None = None) -> Cells:
+        """The same cells on a device. moved: what is there already, by the identity of what it was."""
+
+
+@dataclass(frozen=True)
+class OneCell(Cells):
+    """No partition: one map for all patches."""
+
+    count = 1
+
+    def assign(self, features: Tensor) -> Tensor:
+        return torch.zeros(len(features), dtype=torch.int64, device=features.device)
+
+    def to(self, device: torch.device | str, moved: dict[int, Any] | None = None) -> OneCell:
+        return self
+
+
+@dataclass(frozen=True)
+class MixtureCells(Cells):
+    """Cell c where component c of a mixture of clean patches, widened by the estimate's error, is the likeliest:
+
+        c(f) = argmax_c  log π_c + log N(f; 0, Σ_c + E)
+
+    So cells know how far the estimate can be trusted: at large E, fine differences of Σ_c count for nothing.
+
+    mixture: of clean patches. error: E (d, d), the covariance of f's error.
+    """
+
+    mixture: Mixture
+    error: Tensor
+
+    @property
+    def count(self) -> int:  # type: ignore[override]
+        return len(self.mixture.weights)
+
+    @cached_property
+    def seen(self) -> Mixture:
+        return self.mixture.blurred(self.error)
+
+    def assign(self, features: Tensor) -> Tensor:
+        return torch.cat([self.seen.log_joint(few.T.contiguous()).argmax(0) for few in features.split(self.seen.chunk)])
+
+    def to(self, device: torch.device | str, moved: dict[int, Any] | None = None) -> MixtureCells:
+        moved = {} if moved is None else moved
+        if id(self.mixture) not in moved:
+            moved[id(self.mixture)] = self.mixture.to(device)
+        return MixtureCells(moved[id(self.mixture)], self.error.to(device))
+
+
+@dataclass(frozen=True)
+class DirectionCells(Cells):
+    """k-means on directions up to sign: the nearest of `count` axes, in one of a few bands of contrast.
+
+    axes: (n, d), of unit length. bounds: (b − 1,) increasing limits of ‖f‖² between the bands. count = n·b.
+    """
+
+    axes: Tensor
+    bounds: Tensor
+
+    @property
+    def count(self) -> int:  # type: ignore[override]
+        return len(self.axes) * (len(self.bounds) + 1)
+
+    def assign(self, features: Tensor) -> Tensor:
+        nearest = (features @ self.axes.T).abs().argmax(1)
+        return nearest + len(self.axes) * torch.bucketize(features.square().sum(1), self.bounds)
+
+    def to(self, device: torch.device | str, moved: dict[int, Any] | None = None) -> DirectionCells:
+        return DirectionCells(self.axes.to(device), self.bounds.to(device))
+
+
+def direction_cells(
+    features: Tensor, axes: int, *, bands: int = 4, rounds: int = 10, generator: torch.Generator
+) -> DirectionCells:
+    """Lloyd's algorithm for lines through the origin: features (P, d) -> cells.
+
+    An axis moves to the leading principal direction of its members, found by one step of the power method a round.
+    """
+    size = features.square().sum(1)
+    bounds = torch.quantile(size[:: max(1, len(size) // 100_000)], torch.linspace(0, 1, bands + 1)[1:-1].to(size))
+    # Flat patches have no direction: those of the lower half would place axes at random.
+    lively = features[size >= size.median()]
+    lines = lively / lively.norm(dim=1, keepdim=True).clamp(min=1e-12)
+    own = lines[torch.randperm(len(lines), generator=generator)[:axes].to(lines.device)]
+    for _ in range(rounds):
+        closeness = lines @ own.T
+        label = closeness.abs().argmax(1)
+        side = closeness.gather(1, label[:, None]).sign()
+        moved = torch.zeros_like(own).index_add_(0, label, lines * side)
+        length = moved.norm(dim=1, keepdim=True)
+        own = torch.where(length > 0, moved / length.clamp(min=1e-12), own)
+    return DirectionCells(own, bounds)
+
+
+@dataclass(frozen=True)
+class TreeCells(Cells):
+    """A binary tree of quadratic tests, cheap to search: depth · r products in place of one per cell.
+
+    At node n, f goes to the right where Σ_j w_nj (u_njᵀ f)² > b_n. Nodes are numbered as in a heap: the children of n
+    are 2n + 1 and 2n + 2, the leaves of a tree of depth D are the cells, 2^D of them.
+
+    directions: u (2^D − 1, r, d). gains: w (2^D − 1, r). bounds: b (2^D − 1,).
+    """
+
+    directions: Tensor
+    gains: Tensor
+    bounds: Tensor
+
+    @property
+    def count(self) -> int:  # type: ignore[override]
+        return len(self.bounds) + 1
+
+    def assign(self, features: Tensor) -> Tensor:
+        node = torch.zeros(len(features), dtype=torch.int64, device=features.device)
+        while True:
+            if len(features) == 0 or int(node[0]) >= len(self.bounds):
+                return node - len(self.bounds)
+            order = node.argsort(stable=True)
+            first = 2 ** ((int(node[0]) + 1).bit_length() - 1) - 1
+            sizes = torch.bincount(node - first, minlength=first + 1).tolist()
+            right = torch.empty(len(features), dtype=torch.int64, device=features.device)
+            for n, members in enumerate(order.split(sizes), start=first):
+                if len(members):
+                    test = (features[members] @ self.directions[n].T).square() @ self.gains[n]
+                    right[members] = (test > self.bounds[n]).long()
+            node = 2 * node + 1 + right
+
+    def to(self, device: torch.device | str, moved: dict[int, Any] | None = None) -> TreeCells:
+        return TreeCells(self.directions.to(device), self.gains.to(device), self.bounds.to(device))
+
+
+def tree_cells(
+    features: Tensor, depth: int, *, directions: int = 8, rounds: int = 8, generator: torch.Generator
+) -> TreeCells:
+    """Split by split: a mixture of two Gaussians on the members of a node, halved at the median of its log-odds.
+
+    log N(f; 0, Σ₁) − log N(f; 0, Σ₀) = ½ fᵀ(Σ₀⁻¹ − Σ₁⁻¹)f + const. In the generalised eigenvectors of (Σ₁, Σ₀) the
+    form is diagonal; the `directions` that tell the two apart best are kept. The median keeps the tree balanced, so
+    that every cell has pairs enough.
+    """
+    d = features.shape[1]
+    nodes, directions = 2**depth - 1, min(directions, d)
+    u, w, b = features.new_zeros(nodes, directions, d), features.new_zeros(nodes, directions), features.new_zeros(nodes)
+    members = [torch.arange(len(features), device=features.device)]
+    for n in range(nodes):
+        own = features[members[n]]
+        if len(own) >= 4 * d:
+            u[n], w[n] = _quadratic_test(own, directions, rounds, generator)
+        value = (own @ u[n].T).square() @ w[n]
+        b[n] = value.median() if len(own) else 0.0
+        right = value > b[n]
+        members += [members[n][~right], members[n][right]]
+    return TreeCells(u, w, b)
+
+
+def _quadratic_test(own: Tensor, directions: int, rounds: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """The directions and gains that part the rows of `own` (n, d) into two zero-mean Gaussians: (r, d), (r,)."""
+    d = own.shape[1]
+    both = (own.T @ own).double() / len(own)
+    ridge = (1e-3 * both.diagonal().mean() + 1e-30) * torch.eye(d, dtype=both.dtype, device=own.device)
+    # Begin with a split by contrast relative to the node's own covariance: that is where patches differ most.
+    factor = torch.linalg.cholesky(both + ridge)
+    white = torch.linalg.solve_triangular(factor, own.T.double(), upper=False)
+    lead = white.square()[: max(1, d // 4)].sum(0) - white.square()[max(1, d // 4) :].sum(0) / 3
+    share = (lead > lead.median()).double()
+    for _ in range(rounds):
+        parts = []
+        for weight in (1 - share, share):
+            mass = weight.sum().clamp(min=1.0)
+            parts.append(((own.double() * weight[:, None]).T @ own.double() + d * (both + ridge)) / (mass + d))
+        low, high = (torch.linalg.cholesky(part) for part in parts)
+        odds = own.new_zeros(len(own), dtype=torch.float64)
+        for sign, root in ((-1.0, high), (1.0, low)):
+            white = torch.linalg.solve_triangular(root, own.T.double(), upper=False)
+            odds += sign * (0.5 * white.square().sum(0) + root.diagonal().log().sum())
+        share = torch.sigmoid(odds + torch.log(share.mean() / (1 - share.mean()).clamp(min=1e-6)))
+        share = share.clamp(1e-6, 1 - 1e-6)
+    # Generalised eigenvectors: Σ₁ v = μ Σ₀ v. The log-odds are ½ Σ (1 − 1/μ)(vᵀf)² + const.
+    inverse = torch.linalg.inv(low)
+    values, vectors = torch.linalg.eigh(inverse @ parts[1] @ inverse.T)
+    worth = (1 - 1 / values) * values.sqrt()  # by how much a direction moves the odds, up to sign
+    kept = worth.abs().argsort(descending=True)[:directions]
+    return (inverse.T @ vectors)[:, kept].T.to(own), (0.5 * (1 - 1 / values))[kept].to(own)

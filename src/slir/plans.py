@@ -1,0 +1,131 @@
+"""Plans of cascades by task: how many stages, what each looks at, and how it is followed by the data.
+
+docs/experiments.md has the figures behind each choice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from slir.errors import InputError
+from slir.families import Family
+from slir.views import Before, Data, Estimate, InverseResidual, Similar, View
+from slir.weights import Weights
+
+PARTITIONS = ("mixture", "directions", "tree", "one")
+"""Cells by the likelihood of a Gaussian mixture, by k-means on directions, by a tree of tests; or none at all."""
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """views: what is seen at a patch. trust: the level of the x-update that follows, as a share of z's error; a large
+    one follows the data. weights: "cells", or the paper's on a bank: "nw", "krr", "nystrom" or `slir.weights`.
+    partition: kind of cells, one of PARTITIONS; None takes the plan's."""
+
+    views: tuple[View, ...]
+    trust: float = 1.0
+    weights: str | Weights = "cells"
+    partition: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.partition is not None:
+            _check_partition(self.partition)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """stages: in order. cells: how many. partition: which kind, one of PARTITIONS. size, stride: of the patches.
+
+    patches: clean patches that the cells are found from. pairs: that a stage with a bank keeps.
+    """
+
+    stages: tuple[StagePlan, ...]
+    cells: int = 200
+    partition: str = "mixture"
+    size: int = 8
+    stride: int = 2
+    patches: int = 100_000
+    pairs: int = 8_000
+
+    def __post_init__(self) -> None:
+        _check_partition(self.partition)
+        if not self.stages:
+            raise InputError("stages", "hold at least one stage", "empty", "slir.plans.cascade_plan makes some.")
+        before: set[str] = set()
+        for number, stage in enumerate(self.stages):
+            if not stage.views or not isinstance(stage.views[0], Estimate):
+                raise InputError("views", "begin with Estimate", stage.views, "A stage starts from z itself.")
+            for view in stage.views:
+                if isinstance(view, Before) and view.name not in before:
+                    rule = f"look back, in stage {number}, at what a stage before it saw"
+                    raise InputError(
+                        "views", rule, view.name, f"Known there: {', '.join(sorted(before)) or 'nothing'}."
+                    )
+            before |= {"z", *(view.name for view in stage.views if isinstance(view, Similar))}
+        if self.cells < 1:
+            raise InputError("cells", "be at least 1", self.cells, "200 is a start.")
+
+    def describe(self) -> dict[str, Any]:
+        own = {name: value for name, value in asdict(self).items() if name != "stages"}
+        return {**own, "stages": len(self.stages)}
+
+
+def _check_partition(partition: str) -> None:
+    if partition not in PARTITIONS:
+        rule = f"be one of {', '.join(PARTITIONS)}"
+        raise InputError("partition", rule, repr(partition), "Pick one of these.")
+
+
+def cascade_plan(family: Family, *, stages: int | None = None, cells: int | None = None) -> Plan:
+    """The plan for a family's task. stages, cells: where fewer or more are wanted."""
+    if stages is not None and stages < 1:
+        raise InputError("stages", "be at least 1", stages, "None takes what suits the task.")
+    plan = _PLANS.get(family.kind, _deblurring)(family, stages)
+    return plan if cells is None else Plan(**{**vars(plan), "cells": cells})
+
+
+SMALL, LARGE = Similar(size=6, count=48), Similar(size=8, count=96, stride=4, radius=20)
+
+
+def _denoising(family: Family, stages: int | None) -> Plan:
+    """x stays y throughout: with B = I the data have nothing to say that y does not show."""
+    count = stages or 4
+    follow = 30.0
+    first = StagePlan((Estimate(window=12),), follow)
+    second = StagePlan((Estimate(), Data(), SMALL), follow, partition="one")
+    later = StagePlan((Estimate(), Data(), SMALL, LARGE, Before(), Before(name=SMALL.name)), follow, partition="one")
+    return Plan((first, second, *[later] * max(0, count - 2))[:count])
+
+
+def _deblurring(family: Family, stages: int | None) -> Plan:
+    """The data lead at first, the prior in the end, as in EPLL's schedule."""
+    count = stages or 6
+    made = []
+    for t in range(count):
+        trust = 2.0 * 0.25 ** (t / max(1, count - 2))
+        if t == 0:
+            made.append(StagePlan((Estimate(), InverseResidual(), SMALL), trust))
+        else:
+            views = (Estimate(), Data(), InverseResidual(), SMALL, LARGE, Before())
+            made.append(StagePlan(views, trust, partition="one" if t > 1 else None))
+    return Plan(tuple(made))
+
+
+def _upsampling(family: Family, stages: int | None) -> Plan:
+    """Every patch counts, wherever it lies between the samples."""
+    count = stages or 3
+    first = StagePlan((Estimate(window=12), SMALL))
+    later = StagePlan((Estimate(), Data(), SMALL, Before()))
+    return Plan((first, *[later] * (count - 1))[:count], stride=1)
+
+
+def _inpainting(family: Family, stages: int | None) -> Plan:
+    """Known pixels hold from the first stage on; each stage fills in from what the one before made of the rest."""
+    count = stages or 6
+    first = StagePlan((Estimate(window=12), SMALL))
+    later = StagePlan((Estimate(), Data(), SMALL, Before()))
+    return Plan((first, *[later] * (count - 1))[:count])
+
+
+_PLANS = {"denoise": _denoising, "deblur": _deblurring, "upsample": _upsampling, "inpaint": _inpainting}

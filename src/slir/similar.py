@@ -1,0 +1,182 @@
+"""Self-similarity within an image: patches that look alike are found, then filtered together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from math import isqrt
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from slir.compute import chunks, rows_that_fit
+from slir.errors import InputError
+from slir.patches import PatchGrid
+
+TILE = 56
+"""Side in pixels of the tiles that `match` works on: smaller ones overlap more, larger ones sum more zeros."""
+
+GROUPS = 512
+"""Groups that `collaborate` filters at a time on a CPU, whose caches they should not leave."""
+
+SIDE = 32
+"""Largest triangular matrices inverted one by one. Larger ones MKL may hand to all threads, each matrix anew, and on
+busy cores these then wait for each other a thousand times longer than they work."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Some of the references along one axis.
+
+    part: which ones. starts: their first pixels, (n,). pixels: those that they cover, m of them.
+    box: sums over each patch, (n, m) of zeros and ones.
+    outside: whether the candidate at start + offset leaves the image, (n, 2·reach + 1).
+    """
+
+    part: slice
+    starts: Tensor
+    pixels: slice
+    box: Tensor
+    outside: Tensor
+
+
+def _runs(starts: list[int], length: int, size: int, reach: int, most: int, like: Tensor) -> list[_Run]:
+    """The references along an axis of `length` pixels, at most `most` at a time."""
+    runs = []
+    for part in chunks(len(starts), most):
+        first, last = starts[part][0], starts[part][-1]
+        own = torch.tensor(starts[part], device=like.device)
+        within = torch.arange(first, last + size, device=like.device) - own[:, None]  # (n, m)
+        box = ((within >= 0) & (within < size)).to(like.dtype)
+        candidates = own[:, None] + torch.arange(-reach, reach + 1, device=like.device)
+        outside = (candidates < 0) | (candidates > length - size)
+        runs.append(_Run(part, own, slice(first, last + size), box, outside))
+    return runs
+
+
+@torch.no_grad()
+def match(pilot: Tensor, *, size: int = 8, radius: int = 16, stride: int = 3, count: int = 16) -> Tensor:
+    """The patches of an image that look most like each reference patch: (H, W) -> (G, count) int64.
+
+        d(p, q) = ‖x_p − x_q‖²,  q within `radius` rows and columns of p
+
+    The references p are the patches of `PatchGrid((H, W), size, stride)`, row by row. A patch is named by its first
+    pixel, row · W + column. Each group begins with its reference, then come the others by distance, ties in no
+    particular order. A reference with fewer than `count` candidates, itself included, repeats them in turn.
+
+    Works in tiles of at most TILE² pixels, so memory does not grow with the image. In a tile the squared differences
+    for all offsets are summed over the patches' rows and then over their columns, both as products with a matrix of
+    zeros and ones: more additions than a running sum has, but done in one pass, at the references alone, and without
+    ever subtracting.
+    """
+    height, width = pilot.shape
+    grid = PatchGrid((height, width), size, stride)
+    if radius < 0:
+        raise InputError("radius", "be at least 0", radius, "0 finds the reference alone.")
+    if count < 1:
+        raise InputError("count", "be at least 1", count, "Each group holds its reference at least.")
+    up, left = min(radius, height - size), min(radius, width - size)  # farther candidates never fit
+    tall, wide = 2 * up + 1, 2 * left + 1
+    # The difference, its square summed over rows, and over columns too: three arrays at most as large as the first.
+    side = min(TILE, isqrt(rows_that_fit(3 * tall * wide * pilot.element_size(), pilot.device)))
+    most = max(1, (side - size) // stride + 1)
+    rows, cols = (
+        _runs(starts, length, size, reach, most, pilot)
+        for starts, length, reach in zip(grid.starts, pilot.shape, (up, left))
+    )
+    # What lies around each pixel, a view (H, W, tall, wide). The padding only keeps it whole: see `outside`.
+    around = F.pad(pilot, (left, left, up, up)).unfold(0, tall, 1).unfold(1, wide, 1)
+    groups = torch.empty(*map(len, grid.starts), count, dtype=torch.int64, device=pilot.device)
+    for row, col in product(rows, cols):
+        groups[row.part, col.part] = _match_tile(pilot, around, row, col, count)
+    return groups.flatten(0, 1)
+
+
+def _match_tile(pilot: Tensor, around: Tensor, row: _Run, col: _Run, count: int) -> Tensor:
+    """The groups of the references in `row` × `col`: (n, n′, count)."""
+    near, here = around[row.pixels, col.pixels], pilot[row.pixels, col.pixels, None, None]
+    tall, wide = near.shape[2:]
+    # Into an array of our own, since the result would otherwise take its layout from the overlapping view.
+    apart = torch.sub(near, here, out=pilot.new_empty(near.shape)).square_()  # (m, m′, tall, wide)
+    summed = (row.box @ apart.flatten(1)).view(len(row.starts), -1, tall * wide)  # (n, m′, tall·wide)
+    distances = (col.box @ summed).view(len(row.starts), -1, tall, wide)  # (n, n′, tall, wide)
+    distances.masked_fill_(row.outside[:, None, :, None], torch.inf).masked_fill_(col.outside[:, None, :], torch.inf)
+    distances[:, :, tall // 2, wide // 2] = -1  # the reference comes before its exact copies
+    nearest, offsets = distances.flatten(2).topk(min(count, tall * wide), largest=False)
+    found = nearest.isfinite().sum(2, keepdim=True)
+    offsets = offsets.gather(2, torch.arange(count, device=pilot.device) % found)
+    width = pilot.shape[1]
+    first = (row.starts - tall // 2)[:, None] * width + (col.starts - wide // 2)  # the window's corner, (n, n′)
+    return first[:, :, None] + offsets // wide * width + offsets % wide
+
+
+@torch.no_grad()
+def collaborate(noisy: Tensor, pilot: Tensor, groups: Tensor, variance: float | Tensor, *, size: int = 8) -> Tensor:
+    """Groups of similar patches as samples of a Gaussian: (H, W), (H, W) -> (H, W).
+
+        ŷ = ȳ_g + C_g (C_g + σ²I)⁻¹ (y − ȳ_g),    C_g = Cov(x_g)
+
+    with y_g and x_g the (count, size²) patches of `noisy` and `pilot` in group g, and ȳ_g the mean of the first. It is
+    the regression of clean on noisy patches that one would learn from a bank of the pilot's own patches x_g, seen
+    through white noise of variance σ² (Lebrun, Buades & Morel, 2013, second step). A pixel becomes the mean of what
+    the groups say of it, group g with weight 1/(1 + tr C_g(C_g + σ²I)⁻¹): by how few degrees of freedom its noise
+    passes. Where no patch lies the pilot stays.
+
+    groups: (G, count) first pixels, from `match` with the same `size`; more than size² of them tell a Gaussian best.
+    variance: σ², one number. 0 gives back `noisy`.
+    """
+    if noisy.shape != pilot.shape:
+        rule = f"have the noisy image's shape, {tuple(noisy.shape)}"
+        raise InputError("pilot", rule, tuple(pilot.shape), "Pass two versions of one image.")
+    count, k = groups.shape[1], size**2
+    variance, rounding = float(variance), torch.finfo(noisy.dtype)
+    steps = torch.arange(size, device=noisy.device)
+    within = (steps[:, None] * noisy.shape[1] + steps).flatten()  # a patch's pixels, counted from its first one
+
+    planes = noisy.flatten(), pilot.flatten()
+    total, weight = noisy.new_zeros(noisy.numel()), noisy.new_zeros(noisy.numel())
+    fitting = rows_that_fit(count * k * 8 + (3 * count + 5 * k) * k * noisy.element_size(), noisy.device)
+    for part in chunks(len(groups), min(fitting, GROUPS) if noisy.device.type == "cpu" else fitting):
+        starts = groups[part]
+        pixels = (starts[:, :, None] + within).flatten()
+        y, x = (plane.index_select(0, pixels).view(-1, count, k) for plane in planes)
+        for patches in (y, x):
+            patches.sub_(patches.mean(1, keepdim=True))
+        ratio = x.mT @ x  # count · C, (n, k, k); then I + C/σ²
+        diagonal = ratio.diagonal(dim1=1, dim2=2)
+        # σ², but no less than what rounding may add to C, so that C + σ²I stays positive definite.
+        floor = (8 * rounding.eps / count * diagonal.sum(1)).clamp_(min=max(variance, rounding.tiny))  # (n,)
+        ratio.div_((count * floor)[:, None, None])
+        diagonal.add_(1)
+        # What the filter takes away, σ²(C + σ²I)⁻¹(y − ȳ), is carried through: sums of it round far less than sums of
+        # whole patches, and σ² = 0 takes away exactly nothing.
+        root = _inverse(torch.linalg.cholesky(ratio))
+        taken = root.mT @ root  # (I + C/σ²)⁻¹
+        trust = 1 / (1 + k - taken.diagonal(dim1=1, dim2=2).sum(1))  # (n,)
+        taken.mul_((variance * trust / floor)[:, None, None])
+        total.scatter_add_(0, pixels, (y @ taken).flatten())
+        weight.scatter_add_(0, starts.flatten(), trust.repeat_interleave(count))
+    return _averaged(noisy, pilot, total, weight, size)
+
+
+def _inverse(lower: Tensor) -> Tensor:
+    """The inverses of lower triangular matrices, (n, k, k), by halves: [A 0; B D]⁻¹ = [A⁻¹ 0; −D⁻¹BA⁻¹ D⁻¹]."""
+    k = lower.shape[1]
+    if k <= SIDE:
+        eye = torch.eye(k, dtype=lower.dtype, device=lower.device)
+        return torch.linalg.solve_triangular(lower, eye, upper=False)
+    first, last = slice(0, k // 2), slice(k // 2, k)
+    inverse = lower.new_zeros(lower.shape)
+    for half in (first, last):
+        inverse[:, half, half] = _inverse(lower[:, half, half])
+    inverse[:, last, first] = -inverse[:, last, last] @ lower[:, last, first] @ inverse[:, first, first]
+    return inverse
+
+
+def _averaged(noisy: Tensor, pilot: Tensor, total: Tensor, weight: Tensor, size: int) -> Tensor:
+    """noisy less the mean of what was taken away; the pilot where no patch lies. weight: on patches' first pixels."""
+    weight = weight.view(noisy.shape)  # no patch crosses the border, so rolling can spread it
+    for axis in (0, 1):
+        weight = sum((weight.roll(step, axis) for step in range(1, size)), weight)
+    return torch.where(weight > 0, noisy - total.view(noisy.shape) / weight, pilot)

@@ -1,0 +1,136 @@
+"""What a learnt stage looks at: images made from the state of the restoration, of which it sees the same window.
+
+Between-locality asks that x_p depend on y only through what is seen at p. Each view brings to p something that y knows
+about x_p and that the patch of the current estimate does not show.
+
+All but the first are differences from z, so that a stage which learns nothing leaves z as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from slir.operators import Operator
+from slir.similar import collaborate, match
+from slir.solvers.cg import cg
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a restoration stands. All images count in the loop's unit.
+
+    x: the image that explains y best among those near z, (H, W). z: the image that the patches agree on.
+    sigma: of the noise in y. unit: of the loop, on the scale where the range is 1.
+    kept: what views of the stage before left behind.
+    """
+
+    y: Tensor
+    operator: Operator
+    x: Tensor
+    z: Tensor
+    sigma: float = 0.0
+    unit: float = 1.0
+    kept: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class View:
+    """window: side of what is seen of this view around a patch; None is the patch's own side."""
+
+    kind: ClassVar[str]
+    window: int | None = None
+
+    def see(self, state: State, error: float) -> Tensor:
+        """The view as an image on x's pixels, (H, W). error: root mean square error of x, as learnt."""
+        raise NotImplementedError
+
+    def settings(self) -> dict[str, Any]:
+        return {"kind": self.kind, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class Estimate(View):
+    """z, without the mean of the patch."""
+
+    kind = "estimate"
+
+    def see(self, state: State, error: float) -> Tensor:
+        return state.z
+
+
+@dataclass(frozen=True)
+class Data(View):
+    """x − z: what the data step changed."""
+
+    kind = "data"
+
+    def see(self, state: State, error: float) -> Tensor:
+        return state.x - state.z
+
+
+@dataclass(frozen=True)
+class InverseResidual(View):
+    """(BᵀB + ρI)⁻¹ Bᵀ(y − Bx), ρ = weight·(σ/error)²: what y still says, brought back to where it belongs.
+
+    Bᵀ(y − Bx) alone is spread out by the blur twice; the regularised inverse undoes that.
+    """
+
+    kind = "inverse residual"
+    weight: float = 0.3
+    steps: int = 20
+
+    def see(self, state: State, error: float) -> Tensor:
+        rho = self.weight * (state.sigma / error) ** 2
+        residual = state.operator.adjoint(state.y - state.operator.forward(state.x))
+        return cg(lambda v: state.operator.normal(v) + rho * v, residual, max_steps=self.steps, tol=1e-3).value
+
+
+@dataclass(frozen=True)
+class Similar(View):
+    """x filtered with the patches that look alike in z (`slir.similar`), less z: what the image says about itself."""
+
+    kind = "similar"
+    size: int = 6
+    count: int = 48
+    stride: int = 3
+    radius: int = 16
+
+    @property
+    def name(self) -> str:
+        """Under which the next stage finds what this one saw."""
+        return f"similar {self.size}"
+
+    def see(self, state: State, error: float) -> Tensor:
+        size = min(self.size, *state.z.shape)
+        groups = match(state.z, size=size, radius=self.radius, stride=min(self.stride, size), count=self.count)
+        return collaborate(state.x, state.z, groups, error**2, size=size) - state.z
+
+
+@dataclass(frozen=True)
+class Before(View):
+    """z, or what a view showed, one stage ago, less z."""
+
+    kind = "before"
+    name: str = "z"
+
+    def see(self, state: State, error: float) -> Tensor:
+        return state.kept[self.name] - state.z
+
+
+VIEWS: dict[str, type[View]] = {view.kind: view for view in (Estimate, Data, InverseResidual, Similar, Before)}
+
+
+def view_from(settings: dict[str, Any]) -> View:
+    """The view that `settings()` describes."""
+    own = dict(settings)
+    return VIEWS[own.pop("kind")](**own)
+
+
+def look(state: State, views: tuple[View, ...], error: float) -> tuple[list[Tensor], State]:
+    """The images of all views, and the state that remembers, for the stage after, what `Before` may ask for."""
+    seen = [view.see(state, error) for view in views]
+    kept = {view.name: image + state.z for view, image in zip(views, seen) if isinstance(view, Similar)}
+    return seen, replace(state, kept={**state.kept, **kept, "z": state.z})
