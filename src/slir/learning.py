@@ -72,8 +72,8 @@ def fit_cascade(
     stages: int | None = None,
     cells: int | None = None,
     groups: Sequence[int] | None = None,
-    crops: int = 160,
-    side: int = 192,
+    crops: int = 64,
+    side: int = 160,
     folds: int = 4,
     seed: int = 0,
     device: str | torch.device | None = None,
@@ -148,11 +148,11 @@ def _check(planes: list[Tensor], crops: int, side: int, folds: int) -> None:
                 f"images[{number}]", f"have at least {LEAST} pixels a side", shape, "Learn from larger ones."
             )
     if side < LEAST:
-        raise InputError("side", f"be at least {LEAST}", side, "192 is a start.")
+        raise InputError("side", f"be at least {LEAST}", side, "160 is a start.")
     if folds < 1:
         raise InputError("folds", "be at least 1", folds, "4 is a start.")
     if crops < folds:
-        raise InputError("crops", f"be at least the number of folds, {folds}", crops, "160 is a start.")
+        raise InputError("crops", f"be at least the number of folds, {folds}", crops, "64 is a start.")
 
 
 def draw_cases(

@@ -41,7 +41,7 @@ class Plan:
     """
 
     stages: tuple[StagePlan, ...]
-    cells: int = 200
+    cells: int = 100
     partition: str = "mixture"
     size: int = 8
     stride: int = 2
@@ -64,7 +64,7 @@ class Plan:
                     )
             before |= {"z", *(view.name for view in stage.views if isinstance(view, Similar))}
         if self.cells < 1:
-            raise InputError("cells", "be at least 1", self.cells, "200 is a start.")
+            raise InputError("cells", "be at least 1", self.cells, "100 is a start.")
 
     def describe(self) -> dict[str, Any]:
         own = {name: value for name, value in asdict(self).items() if name != "stages"}

@@ -51,8 +51,8 @@ def fit(
         Literal["cascade", "paper"],
         typer.Option(help="cascade: learnt stages, for any blur, filter or mask unless one is named; paper: a bank."),
     ] = "cascade",
-    crops: Annotated[int, typer.Option(min=4, help="cascade: how many crops to learn from. More are better.")] = 160,
-    cells: Annotated[int, typer.Option(min=1, help="cascade: kinds of patches that are told apart.")] = 200,
+    crops: Annotated[int, typer.Option(min=4, help="cascade: how many crops to learn from. More are better.")] = 64,
+    cells: Annotated[int, typer.Option(min=1, help="cascade: kinds of patches that are told apart.")] = 100,
     stages: Annotated[
         int | None, typer.Option(min=1, help="cascade: how many; by default what suits the task.")
     ] = None,
