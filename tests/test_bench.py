@@ -15,6 +15,7 @@ from PIL import Image
 from rich.console import Console
 
 from slir.bench import peers, printed, protocols, tables
+from slir.bench.peers.bicubic import enlarge
 from slir.bench.peers.epll import EPLL, cut, glue, most_likely
 from slir.bench.peers.forward import Forward, conjugate_gradients, first_guess
 from slir.bench.peers.hyper_laplacian import shrink
@@ -492,3 +493,48 @@ def test_our_methods_run_and_gain(data: Path, tmp_path: Path) -> None:
             method,
         )
     assert ("composition", "hybrid", "slir ℓ2") in found
+
+
+# ------------------------------------------------------------------------------------------------------ cascades
+
+
+def test_robustness_tells_the_method_something_else(data: Path) -> None:
+    truth, *others = groups("robustness", data, subset="smoke")
+    assert truth.cases[0].sigma == protocols.DEBLUR_SIGMA
+    for other in others:
+        case, own = other.cases[0], truth.cases[0]
+        np.testing.assert_array_equal(case.y, own.y)
+        assert case.psf is not None
+        assert abs(float(case.psf.sum()) - 1) < 1e-5
+        assert case.psf.shape == own.psf.shape
+        assert (case.sigma != own.sigma) != (np.abs(case.psf - own.psf).max() > 0)
+
+
+def test_the_shipped_cascades_gain_on_every_table(data: Path, tmp_path: Path) -> None:
+    from slir.bench import cascades
+
+    store = cascades.main(data=data, out=tmp_path, subset="smoke", device="cpu", fitted=False)
+    found = {(r.table, r.setting): r.psnr for r in store.newest()}
+    assert {table for table, _ in found} == set(cascades.TABLES)
+    for table in ("deblurring", "denoising", "upsampling"):
+        for group in groups(table, data, subset="smoke"):
+            case = group.cases[0]
+            seen = case.y if case.kind != "upsample" else enlarge(case.y, 2)
+            assert found[table, group.setting] > psnr(case, seen) + 1
+    assert found["inpainting", "80 % missing"] > 20
+    assert found["robustness", "σ 20 % too large"] > found["robustness", "told the truth"] - 0.5
+
+
+def test_a_cascade_is_fitted_once_and_kept(data: Path, tmp_path: Path) -> None:
+    from slir.bench.cascades import Cascade
+
+    group = next(iter(groups("denoising", data, subset="smoke")))
+    own = {"crops": 4, "side": 64, "cells": 2, "stages": 1}
+    first = Cascade("few", frozenset({"denoise"}), images=4, own=own, cache=tmp_path)
+    first.prepare(group)
+    (kept,) = tmp_path.glob("cascade-*.safetensors")
+    written = kept.stat().st_mtime_ns
+    again = Cascade("few", frozenset({"denoise"}), images=4, own=own, cache=tmp_path)
+    again.prepare(group)
+    assert kept.stat().st_mtime_ns == written
+    np.testing.assert_allclose(again.restore(group.cases[0]), first.restore(group.cases[0]), atol=1e-5)

@@ -17,7 +17,7 @@ from slir.bench.peers import PEERS
 from slir.bench.protocols import Case, Group
 from slir.bench.results import Results, fingerprint
 from slir.compute import pick_device
-from slir.defaults import default_model
+from slir.defaults import default_model, shipped_hash
 from slir.families import AnyBlur, AnyDownsampling, AnyMask, Family, Fixed, Noise
 from slir.fitting import NOISE
 from slir.io.models import load
@@ -54,7 +54,7 @@ class Cascade:
     @property
     def settings(self) -> dict[str, Any]:
         own = {"images": self.images, "one_operator": self.one_operator, "revision": self.revision, **self.own}
-        return own if self.images else {**own, "shipped": True}
+        return own if self.images else {**own, "shipped": shipped_hash()}
 
     def handles(self, case: Case) -> bool:
         """What is fitted stays out of the robustness table, which is about what a user is given."""
@@ -97,13 +97,16 @@ def _family(case: Case, one_operator: bool) -> Family:
     return AnyBlur() if case.kind == "deblur" else AnyMask()
 
 
-def cascades(device: str, cache: Path | None) -> list[Cascade]:
-    """What slir ships; the same learnt from the benchmark's training images; specialised; and from few images."""
+def cascades(device: str, cache: Path | None, *, fitted: bool = True) -> list[Cascade]:
+    """What slir ships; and, fitted, the same learnt from the benchmark's images, specialised, and from few images."""
     every = frozenset({"deblur", "upsample", "denoise", "inpaint"})
     large = {"crops": 240, "side": 208, "cells": 250}
     shared: dict[str, Any] = {"device": device, "cache": cache}
+    shipped = Cascade(SHIPPED, every, **shared)
+    if not fitted:
+        return [shipped]
     return [
-        Cascade(SHIPPED, every, **shared),
+        shipped,
         Cascade(LEARNT, every, images=200, own=large, **shared),
         Cascade(FITTED, frozenset({"deblur", "upsample"}), images=200, one_operator=True, own=large, **shared),
         Cascade(FEW, frozenset({"deblur"}), images=4, one_operator=True, own={"cells": 32}, **shared),
@@ -116,6 +119,7 @@ def main(
     out: Path,
     subset: str = "subset9",
     device: str | None = None,
+    fitted: bool = False,
     peers: bool = False,
     previous: bool = False,
     tables: Sequence[str] | None = None,
@@ -123,10 +127,11 @@ def main(
 ) -> Results:
     """Run the cascades over `data` into `out` and print them beside the printed figures.
 
-    peers: other methods on the same y too. previous: the paper's configurations too, which were slir's default before.
+    fitted: cascades fitted here too, which takes hours on a CPU. peers: other methods on the same y too. previous: the
+    paper's configurations too, which were slir's default before.
     """
     chosen = str(pick_device(device))
-    methods: list = [*cascades(chosen, out / "fits")]
+    methods: list = [*cascades(chosen, out / "fits", fitted=fitted)]
     methods += [*ours(chosen)] if previous else []
     methods += [*PEERS] if peers else []
 

@@ -55,6 +55,9 @@ def cascade(
     ),
     full: Annotated[bool, typer.Option("--full", help="All images of the large set, not every eighth.")] = False,
     smoke: Annotated[bool, typer.Option("--smoke", help="Almost nothing: only to see that it runs.")] = False,
+    fitted: Annotated[
+        bool, typer.Option("--fitted", help="Fit cascades to the benchmark too: minutes on a GPU, hours without.")
+    ] = False,
     peers: Annotated[bool, typer.Option("--peers", help="Run other methods on the same images too.")] = False,
     previous: Annotated[bool, typer.Option("--previous", help="Run the paper's configurations too.")] = False,
     table: Annotated[
@@ -63,7 +66,7 @@ def cascade(
     device: options.Device = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Print what the learnt cascades reach: shipped, learnt from the benchmark's images, fitted to one operator.
+    """Print what the learnt cascades reach: as shipped, and, if asked, fitted to the benchmark's training images.
 
     Example: slir bench cascade --data datasets --out bench-results
     """
@@ -76,6 +79,7 @@ def cascade(
             out=out,
             subset=part,
             device=device,
+            fitted=fitted,
             peers=peers,
             previous=previous,
             tables=table or None,
