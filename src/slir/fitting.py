@@ -21,7 +21,7 @@ from slir.families import AnyBlur, AnyDownsampling, AnyMask, Family, Fixed, Nois
 from slir.losses import Loss, loss_named
 from slir.model import Model, Prior, Stage
 from slir.operators import Operator
-from slir.recipes import recipe
+from slir.recipes import ROUNDING, recipe
 from slir.weights import KernelRidge, NadarayaWatson, Nystrom, Weights
 
 VIEWS = {"seen": ("seen", "seen"), "clean": ("clean", "clean"), "seen-then-clean": ("seen", "clean")}
@@ -181,7 +181,8 @@ def family_for(
     low, high = sigma if isinstance(sigma, tuple) else (sigma, sigma)
     if checked_sigma(high) == 0 and task in ("upsample", "inpaint"):
         return makers[task](share_clean=1.0)
-    return makers[task](low=checked_sigma(low), high=checked_sigma(high))
+    # Below what rounding to 8 bits leaves there is nothing to learn.
+    return makers[task](low=max(checked_sigma(low), ROUNDING), high=max(checked_sigma(high), ROUNDING))
 
 
 NOISE = (2 / 255, 80 / 255)

@@ -8,6 +8,7 @@ All but the first are differences from z, so that a stage which learns nothing l
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -37,15 +38,15 @@ class State:
 
 
 @dataclass(frozen=True)
-class View:
+class View(ABC):
     """window: side of what is seen of this view around a patch; None is the patch's own side."""
 
     kind: ClassVar[str]
     window: int | None = None
 
+    @abstractmethod
     def see(self, state: State, error: float) -> Tensor:
         """The view as an image on x's pixels, (H, W). error: root mean square error of x, as learnt."""
-        raise NotImplementedError
 
     def settings(self) -> dict[str, Any]:
         return {"kind": self.kind, **asdict(self)}

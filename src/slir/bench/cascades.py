@@ -8,22 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from slir.bench import runner
-from slir.bench.ours import operator_of, ours
-from slir.bench.paper import show
+from slir.bench.ours import operator_of, ours, restored
+from slir.bench.paper import measure
 from slir.bench.peers import PEERS
 from slir.bench.protocols import Case, Group
 from slir.bench.results import Results, fingerprint
 from slir.compute import pick_device
 from slir.defaults import default_model, shipped_hash
-from slir.families import AnyBlur, AnyDownsampling, AnyMask, Family, Fixed, Noise
-from slir.fitting import NOISE
+from slir.fitting import family_for
 from slir.io.models import load
 from slir.learning import fit_cascade
 from slir.model import Model
-from slir.restoration import restore
 
 TABLES = ("deblurring", "upsampling", "denoising", "inpainting", "robustness")
 SHIPPED = "slir"
@@ -65,7 +61,11 @@ class Cascade:
         if not self.images:
             self.model = default_model(operator_of(case), case.sigma).to(self.device)
             return
-        family = _family(case, self.one_operator)
+        family = (
+            family_for(None, operator_of(case), case.sigma)
+            if self.one_operator
+            else family_for(case.kind, None, None, case.factor)
+        )
         path = None
         if self.cache is not None:
             mark = fingerprint({**self.settings, "family": family.describe()})
@@ -80,21 +80,7 @@ class Cascade:
 
     def restore(self, case: Case) -> np.ndarray:
         assert self.model is not None  # prepare comes first
-        operator = operator_of(case)
-        y = torch.from_numpy(case.y).float().to(self.device)
-        whole = restore(y, operator, self.model, sigma=case.sigma).x
-        x = operator.crop(whole, (y.shape[0], y.shape[1])).cpu().numpy()
-        return np.where(case.mask, case.y, x) if case.mask is not None and case.sigma == 0 else x
-
-
-def _family(case: Case, one_operator: bool) -> Family:
-    if one_operator:
-        return Fixed(operator_of(case), case.sigma)
-    if case.kind == "denoise":
-        return Noise(*NOISE)
-    if case.kind == "upsample":
-        return AnyDownsampling(case.factor)
-    return AnyBlur() if case.kind == "deblur" else AnyMask()
+        return restored(case, self.model, self.device)
 
 
 def cascades(device: str, cache: Path | None, *, fitted: bool = True) -> list[Cascade]:
@@ -135,11 +121,4 @@ def main(
     methods += [*ours(chosen)] if previous else []
     methods += [*PEERS] if peers else []
 
-    def report(step: runner.Progress) -> None:
-        if callable(progress):
-            progress(step.done, step.total, f"{step.case.table}, {step.case.setting}: {step.method}")
-
-    names = list(tables or TABLES)
-    store = runner.run(names, methods, data, out, subset=subset, device=chosen, pictures=True, progress=report)
-    show(store, names)
-    return store
+    return measure(list(tables or TABLES), methods, data, out, subset, chosen, progress)

@@ -30,6 +30,15 @@ def operator_of(case: Case) -> Operator:
     return Identity()
 
 
+def restored(case: Case, model: Model, device: str) -> np.ndarray:
+    """What a model makes of a case, on the pixels that y shows; known pixels without noise stay as they are."""
+    operator = operator_of(case)
+    y = torch.from_numpy(case.y).float().to(device)
+    whole = restore(y, operator, model, sigma=case.sigma).x
+    x = operator.crop(whole, (y.shape[0], y.shape[1])).cpu().numpy()
+    return np.where(case.mask, case.y, x) if case.mask is not None and case.sigma == 0 else x
+
+
 @dataclass
 class Ours:
     """A configuration of `slir.paper_model`, fitted to each group on its training images.
@@ -69,10 +78,7 @@ class Ours:
         return paper_model(self.train, operator_of(case), case.sigma, device=self.device, **settings)
 
     def restore(self, case: Case) -> np.ndarray:
-        operator, model = operator_of(case), self.model or self._fit(case)
-        y = torch.from_numpy(case.y).float().to(self.device)
-        x = operator.crop(restore(y, operator, model).x, (y.shape[0], y.shape[1])).cpu().numpy()
-        return np.where(case.mask, case.y, x) if case.mask is not None and case.sigma == 0 else x
+        return restored(case, self.model or self._fit(case), self.device)
 
 
 def ours(device: str) -> list[Ours]:

@@ -33,14 +33,26 @@ def main(
     where it stopped.
     """
     chosen = str(pick_device(device))
-    methods: list = [*ours(chosen), *(PEERS if peers else ())]
+    methods = [*ours(chosen), *(PEERS if peers else ())]
+    return measure(list(tables or PAPER), methods, data, out, subset, chosen, progress)
+
+
+def measure(
+    names: Sequence[str],
+    methods: Sequence[runner.Method | str],
+    data: Path,
+    out: Path,
+    subset: str,
+    device: str,
+    progress: Callable[[int, int, str], None] | bool,
+) -> Results:
+    """Run methods over tables, tell how far it is, and print what came out."""
 
     def report(step: runner.Progress) -> None:
         if callable(progress):
             progress(step.done, step.total, f"{step.case.table}, {step.case.setting}: {step.method}")
 
-    names = list(tables or PAPER)
-    store = runner.run(names, methods, data, out, subset=subset, device=chosen, pictures=True, progress=report)
+    store = runner.run(names, methods, data, out, subset=subset, device=device, pictures=True, progress=report)
     show(store, names)
     return store
 
