@@ -211,9 +211,12 @@ def test_collaborate_against_one_group_at_a_time(
 
 
 @pytest.mark.parametrize("k", [1, similar.SIDE, similar.SIDE + 1, 49, 3 * similar.SIDE])
-def test_inverses_by_halves(k: int) -> None:
-    lower = (noise((5 * k, k)).view(5, k, k) / k).tril() + torch.eye(k)
-    torch.testing.assert_close(similar._inverse(lower) @ lower, torch.eye(k).double().expand(5, k, k))
+def test_roots_of_inverses_by_halves(k: int) -> None:
+    some = noise((5 * k, k)).view(5, k, k)
+    matrices = torch.eye(k).double() + some.mT @ some
+    root = similar._root_of_inverse(matrices)
+    assert torch.equal(root, root.tril())
+    torch.testing.assert_close(root.mT @ root, torch.linalg.inv(matrices))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

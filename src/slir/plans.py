@@ -81,50 +81,51 @@ def cascade_plan(family: Family, *, stages: int | None = None, cells: int | None
     """The plan for a family's task. stages, cells: where fewer or more are wanted."""
     if stages is not None and stages < 1:
         raise InputError("stages", "be at least 1", stages, "None takes what suits the task.")
-    plan = _PLANS.get(family.kind, _deblurring)(family, stages)
+    plan = _PLANS.get(family.kind, _deblurring)(stages)
     return plan if cells is None else Plan(**{**vars(plan), "cells": cells})
 
 
-SMALL, LARGE = Similar(size=6, count=48), Similar(size=8, count=96, stride=4, radius=20)
+GROUPS, FINE = Similar(size=6, count=48), Similar(size=4, count=24, like=6)
+"""Groups of 6×6 patches, and of the 4×4 in their middles."""
+
+COARSE = Similar(size=6, count=48, scale=2)
 
 
-def _denoising(family: Family, stages: int | None) -> Plan:
+def _denoising(stages: int | None) -> Plan:
     """x stays y throughout: with B = I the data have nothing to say that y does not show."""
-    count = stages or 4
+    count = stages or 3
     follow = 30.0
     first = StagePlan((Estimate(window=12),), follow)
-    second = StagePlan((Estimate(), Data(), SMALL), follow, partition="one")
-    later = StagePlan((Estimate(), Data(), SMALL, LARGE, Before(), Before(name=SMALL.name)), follow, partition="one")
+    second = StagePlan((Estimate(), Data(), GROUPS, FINE, COARSE), follow)
+    later = StagePlan((Estimate(), Data(), GROUPS, FINE, COARSE, Before(), Before(name=GROUPS.name)), follow)
     return Plan((first, second, *[later] * max(0, count - 2))[:count])
 
 
-def _deblurring(family: Family, stages: int | None) -> Plan:
+def _deblurring(stages: int | None) -> Plan:
     """The data lead at first, the prior in the end, as in EPLL's schedule."""
-    count = stages or 6
+    count = stages or 5
     made = []
     for t in range(count):
-        trust = 2.0 * 0.25 ** (t / max(1, count - 2))
-        if t == 0:
-            made.append(StagePlan((Estimate(), InverseResidual(), SMALL), trust))
-        else:
-            views = (Estimate(), Data(), InverseResidual(), SMALL, LARGE, Before())
-            made.append(StagePlan(views, trust, partition="one" if t > 1 else None))
+        views: tuple[View, ...] = (Estimate(), InverseResidual(), GROUPS)
+        if t > 0:
+            views = (Estimate(), Data(), InverseResidual(), GROUPS, FINE, Before())
+        made.append(StagePlan(views, 2.0 * 0.25 ** (t / max(1, count - 2))))
     return Plan(tuple(made))
 
 
-def _upsampling(family: Family, stages: int | None) -> Plan:
+def _upsampling(stages: int | None) -> Plan:
     """Every patch counts, wherever it lies between the samples."""
     count = stages or 3
-    first = StagePlan((Estimate(window=12), SMALL))
-    later = StagePlan((Estimate(), Data(), SMALL, Before()))
+    first = StagePlan((Estimate(window=12), GROUPS))
+    later = StagePlan((Estimate(), Data(), GROUPS, FINE, Before()))
     return Plan((first, *[later] * (count - 1))[:count], stride=1)
 
 
-def _inpainting(family: Family, stages: int | None) -> Plan:
+def _inpainting(stages: int | None) -> Plan:
     """Known pixels hold from the first stage on; each stage fills in from what the one before made of the rest."""
     count = stages or 6
-    first = StagePlan((Estimate(window=12), SMALL))
-    later = StagePlan((Estimate(), Data(), SMALL, Before()))
+    first = StagePlan((Estimate(window=12), GROUPS))
+    later = StagePlan((Estimate(), Data(), GROUPS, FINE, Before()))
     return Plan((first, *[later] * (count - 1))[:count])
 
 

@@ -17,12 +17,11 @@ from slir.patches import PatchGrid
 TILE = 56
 """Side in pixels of the tiles that `match` works on: smaller ones overlap more, larger ones sum more zeros."""
 
-GROUPS = 512
+GROUPS = 1024
 """Groups that `collaborate` filters at a time on a CPU, whose caches they should not leave."""
 
-SIDE = 32
-"""Largest triangular matrices inverted one by one. Larger ones MKL may hand to all threads, each matrix anew, and on
-busy cores these then wait for each other a thousand times longer than they work."""
+SIDE = 18
+"""Largest matrices that `_root_of_inverse` takes whole. Smaller ones cost more steps, larger ones more passes over memory."""
 
 
 @dataclass(frozen=True)
@@ -129,54 +128,85 @@ def collaborate(noisy: Tensor, pilot: Tensor, groups: Tensor, variance: float | 
     if noisy.shape != pilot.shape:
         rule = f"have the noisy image's shape, {tuple(noisy.shape)}"
         raise InputError("pilot", rule, tuple(pilot.shape), "Pass two versions of one image.")
-    count, k = groups.shape[1], size**2
-    variance, rounding = float(variance), torch.finfo(noisy.dtype)
-    steps = torch.arange(size, device=noisy.device)
-    within = (steps[:, None] * noisy.shape[1] + steps).flatten()  # a patch's pixels, counted from its first one
+    (height, width), count, k = noisy.shape, groups.shape[1], size**2
+    total, weight = torch.zeros_like(noisy), torch.zeros_like(noisy)
+    # Patches are copied out of a band of rows at a time: three images of them, which groups then take whole rows from.
+    a_row = 3 * width * k * noisy.element_size()
+    reach = len(groups) / height * max(1, rows_that_fit(a_row, noisy.device) - 48)
+    for band in chunks(len(groups), max(1, int(reach))):
+        own = groups[band]
+        first, last = int(own.min()) // width, int(own.max()) // width + size
+        taken, trust = _filtered(noisy[first:last], pilot[first:last], own - first * width, float(variance), size)
+        total[first:last] += taken
+        weight[first:last] += trust
+    return torch.where(weight > 0, noisy - total / weight, pilot)
 
-    planes = noisy.flatten(), pilot.flatten()
-    total, weight = noisy.new_zeros(noisy.numel()), noisy.new_zeros(noisy.numel())
-    fitting = rows_that_fit(count * k * 8 + (3 * count + 5 * k) * k * noisy.element_size(), noisy.device)
+
+def _filtered(noisy: Tensor, pilot: Tensor, groups: Tensor, variance: float, size: int) -> tuple[Tensor, Tensor]:
+    """What the filter takes away from a band of rows, summed with each group's weight; and these weights, summed.
+
+    What it takes away, σ²(C + σ²I)⁻¹(y − ȳ), and not what it leaves: sums of it round far less than sums of whole
+    patches, and σ² = 0 takes away exactly nothing.
+    """
+    grid = PatchGrid((noisy.shape[0], noisy.shape[1]), size)
+    across = len(grid.starts[1])
+    count, k, rounding = groups.shape[1], size**2, torch.finfo(noisy.dtype)
+    planes = grid.extract(noisy), grid.extract(pilot)  # (P, k)
+    total, weight = noisy.new_zeros(len(grid), k), noisy.new_zeros(len(grid))
+    fitting = rows_that_fit((4 * count + 6 * k) * k * noisy.element_size(), noisy.device)
     for part in chunks(len(groups), min(fitting, GROUPS) if noisy.device.type == "cpu" else fitting):
-        starts = groups[part]
-        pixels = (starts[:, :, None] + within).flatten()
-        y, x = (plane.index_select(0, pixels).view(-1, count, k) for plane in planes)
-        for patches in (y, x):
-            patches.sub_(patches.mean(1, keepdim=True))
+        rows = groups[part].div(noisy.shape[1], rounding_mode="floor")
+        patches = (groups[part] - (noisy.shape[1] - across) * rows).flatten()
+        y, x = (plane.index_select(0, patches).view(-1, count, k) for plane in planes)
+        for members in (y, x):
+            members.sub_(members.mean(1, keepdim=True))
         ratio = x.mT @ x  # count · C, (n, k, k); then I + C/σ²
         diagonal = ratio.diagonal(dim1=1, dim2=2)
         # σ², but no less than what rounding may add to C, so that C + σ²I stays positive definite.
-        floor = (8 * rounding.eps / count * diagonal.sum(1)).clamp_(min=max(variance, rounding.tiny))  # (n,)
+        floor = (32 * rounding.eps / count * diagonal.sum(1)).clamp_(min=max(variance, rounding.tiny))  # (n,)
         ratio.div_((count * floor)[:, None, None])
         diagonal.add_(1)
-        # What the filter takes away, σ²(C + σ²I)⁻¹(y − ȳ), is carried through: sums of it round far less than sums of
-        # whole patches, and σ² = 0 takes away exactly nothing.
-        root = _inverse(torch.linalg.cholesky(ratio))
+        root = _root_of_inverse(ratio)
         taken = root.mT @ root  # (I + C/σ²)⁻¹
-        trust = 1 / (1 + k - taken.diagonal(dim1=1, dim2=2).sum(1))  # (n,)
+        trust = 1 / (1 + (k - taken.diagonal(dim1=1, dim2=2).sum(1)).clamp_(min=0))  # (n,)
         taken.mul_((variance * trust / floor)[:, None, None])
-        total.scatter_add_(0, pixels, (y @ taken).flatten())
-        weight.scatter_add_(0, starts.flatten(), trust.repeat_interleave(count))
-    return _averaged(noisy, pilot, total, weight, size)
+        total.scatter_add_(0, patches[:, None].expand(-1, k), (y @ taken).view(-1, k))
+        weight.scatter_add_(0, patches, trust.repeat_interleave(count))
+    return grid.assemble(total), grid.assemble(weight[:, None])
 
 
-def _inverse(lower: Tensor) -> Tensor:
-    """The inverses of lower triangular matrices, (n, k, k), by halves: [A 0; B D]⁻¹ = [A⁻¹ 0; −D⁻¹BA⁻¹ D⁻¹]."""
-    k = lower.shape[1]
+def _root_of_inverse(matrices: Tensor) -> Tensor:
+    """Lower triangular R with RᵀR = A⁻¹, for matrices A ⪰ I: (n, k, k) -> (n, k, k), by halves. With L = B R₁ᵀ,
+
+        A = [A₁ Bᵀ; B A₂],    R = [R₁ 0; −R₂ L R₁, R₂],    R₂ᵀR₂ = (A₂ − LLᵀ)⁻¹
+
+    Libraries factor such small matrices one by one; here a step is taken for all of them together.
+    """
+    k = matrices.shape[1]
     if k <= SIDE:
-        eye = torch.eye(k, dtype=lower.dtype, device=lower.device)
-        return torch.linalg.solve_triangular(lower, eye, upper=False)
+        return _eliminated(matrices)
     first, last = slice(0, k // 2), slice(k // 2, k)
-    inverse = lower.new_zeros(lower.shape)
-    for half in (first, last):
-        inverse[:, half, half] = _inverse(lower[:, half, half])
-    inverse[:, last, first] = -inverse[:, last, last] @ lower[:, last, first] @ inverse[:, first, first]
-    return inverse
+    root = torch.zeros_like(matrices)
+    root[:, first, first] = upper = _root_of_inverse(matrices[:, first, first])
+    left = matrices[:, last, first] @ upper.mT
+    root[:, last, last] = lower = _root_of_inverse(torch.baddbmm(matrices[:, last, last], left, left.mT, alpha=-1))
+    root[:, last, first] = -(lower @ left) @ upper
+    return root
 
 
-def _averaged(noisy: Tensor, pilot: Tensor, total: Tensor, weight: Tensor, size: int) -> Tensor:
-    """noisy less the mean of what was taken away; the pilot where no patch lies. weight: on patches' first pixels."""
-    weight = weight.view(noisy.shape)  # no patch crosses the border, so rolling can spread it
-    for axis in (0, 1):
-        weight = sum((weight.roll(step, axis) for step in range(1, size)), weight)
-    return torch.where(weight > 0, noisy - total.view(noisy.shape) / weight, pilot)
+def _eliminated(matrices: Tensor) -> Tensor:
+    """The same by Gaussian elimination, in place: one pass over all n for each column.
+
+    As A ⪰ I, so is what is left of it at any step: a pivot that is not above 1 has nothing but rounding beside it.
+    """
+    a = matrices.permute(1, 2, 0).clone(memory_format=torch.contiguous_format)  # one matrix beside the other
+    for j in range(len(a)):
+        beside = (a[j, j] > 1).to(a.dtype)
+        scale = a[j, j].clamp_(min=1).rsqrt_()
+        beside *= scale
+        below = a[j + 1 :, j] * beside
+        a[j + 1 :, j] = 0
+        a[j, :j] *= scale  # R's own row, where A's has been eliminated
+        a[j, j + 1 :] *= beside
+        a[j + 1 :].addcmul_(below[:, None], a[j][None], value=-1)
+    return a.permute(2, 0, 1).tril()

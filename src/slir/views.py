@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
+import torch.nn.functional as F
 from torch import Tensor
 
 from slir.operators import Operator
@@ -25,7 +26,7 @@ class State:
 
     x: the image that explains y best among those near z, (H, W). z: the image that the patches agree on.
     sigma: of the noise in y. unit: of the loop, on the scale where the range is 1.
-    kept: what views of the stage before left behind.
+    kept: what views of the stage before left behind. matched: groups of patches alike in z, while a stage looks.
     """
 
     y: Tensor
@@ -35,6 +36,7 @@ class State:
     sigma: float = 0.0
     unit: float = 1.0
     kept: dict[str, Tensor] = field(default_factory=dict)
+    matched: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -91,23 +93,54 @@ class InverseResidual(View):
 
 @dataclass(frozen=True)
 class Similar(View):
-    """x filtered with the patches that look alike in z (`slir.similar`), less z: what the image says about itself."""
+    """x filtered with the patches that look alike in z (`slir.similar`), less z: what the image says about itself.
+
+    size, count, stride, radius: of the patches that are filtered together. like: side of the squares around them that
+    are compared, no smaller than `size`; None is `size`. Views that compare alike share what they find.
+    scale: side of the blocks of pixels that are averaged first. A coarse image has less noise, and its patches see
+    farther; what it lacks are details, so the view is the change that it asks for, interpolated.
+    """
 
     kind = "similar"
     size: int = 6
     count: int = 48
     stride: int = 3
     radius: int = 16
+    like: int | None = None
+    scale: int = 1
 
     @property
     def name(self) -> str:
         """Under which the next stage finds what this one saw."""
-        return f"similar {self.size}"
+        return f"similar {self.size}" if self.scale == 1 else f"similar {self.size} of {self.scale}"
 
     def see(self, state: State, error: float) -> Tensor:
-        size = min(self.size, *state.z.shape)
-        groups = match(state.z, size=size, radius=self.radius, stride=min(self.stride, size), count=self.count)
-        return collaborate(state.x, state.z, groups, error**2, size=size) - state.z
+        shape = state.z.shape
+        x, z = (_coarse(image, self.scale) for image in (state.x, state.z))
+        like = min(self.like or self.size, *z.shape)
+        size = min(self.size, like)
+        margin = (like - size) // 2
+        groups = self._groups(state, z, like) + margin * (z.shape[1] + 1)
+        change = collaborate(x, z, groups, (error / self.scale) ** 2, size=size) - z
+        if self.scale == 1:
+            return change
+        fine = F.interpolate(change[None, None], scale_factor=self.scale, mode="bicubic", align_corners=False)
+        return fine[0, 0, : shape[0], : shape[1]]
+
+    def _groups(self, state: State, z: Tensor, like: int) -> Tensor:
+        """(G, count): found now, or by a view before that compared the same."""
+        asked = (like, self.stride, self.radius, self.scale)
+        if asked not in state.matched or state.matched[asked].shape[1] < self.count:
+            stride = min(self.stride, like)
+            state.matched[asked] = match(z, size=like, radius=self.radius, stride=stride, count=self.count)
+        return state.matched[asked][:, : self.count]
+
+
+def _coarse(image: Tensor, scale: int) -> Tensor:
+    """Means of scale × scale pixels, the last ones of what there is: (H, W) -> (⌈H/scale⌉, ⌈W/scale⌉)."""
+    if scale == 1:
+        return image
+    return F.avg_pool2d(image[None, None], scale, ceil_mode=True, count_include_pad=False)[0, 0]
 
 
 @dataclass(frozen=True)
@@ -132,6 +165,7 @@ def view_from(settings: dict[str, Any]) -> View:
 
 def look(state: State, views: tuple[View, ...], error: float) -> tuple[list[Tensor], State]:
     """The images of all views, and the state that remembers, for the stage after, what `Before` may ask for."""
+    state = replace(state, matched={})
     seen = [view.see(state, error) for view in views]
     kept = {view.name: image + state.z for view, image in zip(views, seen) if isinstance(view, Similar)}
-    return seen, replace(state, kept={**state.kept, **kept, "z": state.z})
+    return seen, replace(state, kept={**state.kept, **kept, "z": state.z}, matched={})
