@@ -61,7 +61,7 @@ def check_match(x: np.ndarray, given: dict[str, int], dtype: torch.dtype) -> Non
     size, width = given["size"], x.shape[1]
     expected = reference.match(x, **given)
     found = match(torch.from_numpy(x).to(dtype), **given)
-    assert found.dtype == torch.int64
+    assert found.dtype == torch.int32
     assert found.shape == (len(expected), given["count"])
     for group, answer in zip(found.tolist(), expected):
         corners = [divmod(first, width) for first in group]

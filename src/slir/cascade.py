@@ -21,8 +21,8 @@ from torch import Tensor
 from slir.cells import Cells
 from slir.compute import chunks, rows_that_fit
 from slir.descriptors import dct_basis
-from slir.model import Pull
-from slir.operators import Blur, Downsample, Identity, Operator
+from slir.model import Pull, Wish, gathered
+from slir.operators import Blur, Downsample, Identity, Mask, Operator
 from slir.operators.base import Shape
 from slir.patches import PatchGrid
 from slir.recipes import ROUNDING
@@ -37,7 +37,7 @@ SLOPE = 0.07
 CONTRAST = 0.2
 """Standard deviation of the 1/f field that the unit is measured on."""
 
-TOLERANCE = 0.02
+TOLERANCE = 0.002
 """Root mean square error that the x-update may leave in x, as a share of the stage's level."""
 
 FIELD = 128
@@ -62,8 +62,9 @@ def smooth_start(operator: Operator, y: Tensor, sigma: float) -> Tensor:
         lambda x: operator.normal(x) + weight * _laplacian(x),
         operator.adjoint(y),
         start=guess,
-        target=2e-4 * guess.numel() ** 0.5 * weight,
+        target=2e-5 * guess.numel() ** 0.5 * weight,
         max_steps=150,
+        precondition=operator.inverse_hint(guess, 1.0, 0.0, weight),
     ).value
 
 
@@ -81,10 +82,14 @@ def _laplacian(x: Tensor) -> Tensor:
 def expected_error(operator: Operator, sigma: float, shape: Shape) -> float:
     """The unit: root mean square error of `smooth_start` on a 1/f field of x's `shape`; σ itself where B is I.
 
-    Operators that fit any size are tried on a small field; a mask belongs to one shape.
+    Operators that fit any size are tried on a small field; a mask belongs to one shape, and of a large one some blocks
+    are put together.
     """
     if isinstance(operator, Identity):
         return sigma
+    if isinstance(operator, Mask) and max(shape) > 4 * FIELD:
+        operator = _mosaic(operator)
+        shape = (operator.missing.shape[0], operator.missing.shape[1])
     if isinstance(operator, Blur | Downsample):
         side = FIELD + 2 * operator.reach
         shape = operator.for_training((min(shape[0], side), min(shape[1], side)))[1]
@@ -93,6 +98,17 @@ def expected_error(operator: Operator, sigma: float, shape: Shape) -> float:
     noise = torch.randn(y.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float32)
     error = smooth_start(operator, y + sigma * noise, sigma) - field
     return max(float(operator.crop(error, (y.shape[0], y.shape[1])).square().mean().sqrt()), sigma / 4)
+
+
+def _mosaic(mask: Mask) -> Mask:
+    """A mask of up to 4×4 blocks of FIELD pixels a side, taken at even distances out of a large one."""
+    missing = mask.missing
+    for axis in (0, 1):
+        room = max(0, missing.shape[axis] - FIELD)
+        blocks = min(4, -(-missing.shape[axis] // FIELD))
+        firsts = [room * block // max(1, blocks - 1) for block in range(blocks)]
+        missing = torch.cat([missing.narrow(axis, first, min(FIELD, missing.shape[axis])) for first in firsts], axis)
+    return mask if bool(missing.all()) else Mask(missing)
 
 
 def _field(shape: Shape) -> Tensor:
@@ -200,26 +216,37 @@ class LearntStage:
     def grid(self, shape: Shape) -> PatchGrid:
         return PatchGrid(shape, self.size, self.stride)
 
-    def look(self, state: State, grid: PatchGrid) -> tuple[Tensor, Tensor, State]:
-        """What is seen at each patch (P, d), the patches z_p (P, k), and the state that remembers what was seen."""
+    def turn(self, state: State, grid: PatchGrid, generator: torch.Generator | None = None) -> tuple[Wish, State]:
+        """What the patches want, band by band; and the state that remembers what was seen."""
         images, remembering = look(state, self.views, self.error)
-        return *self.features(images, state.z, grid), remembering
+        return self.wish(images, state.z, grid), remembering
 
-    def features(self, images: list[Tensor], z: Tensor, grid: PatchGrid) -> tuple[Tensor, Tensor]:
-        """f_p from the images of the views (P, d), and z_p (P, k)."""
-        patches = grid.extract(z)
-        parts = [grid.extract(image, view.window) for view, image in zip(self.views, images)]
-        parts[0] = parts[0] - patches.mean(1, keepdim=True)  # the first is z itself, the rest are differences
-        return torch.cat(parts, 1), patches
+    def wish(self, images: list[Tensor], z: Tensor, grid: PatchGrid) -> Wish:
+        """The same from the images of the views."""
+        numbers = 4 * sum((view.window or self.size) ** 2 for view in self.views)
+        bands = grid.bands(rows_that_fit(numbers * z.element_size(), z.device))
+        return gathered(grid, ((rows, self.pull(*self.features(images, z, grid, rows))) for rows in bands))
 
-    def pull(self, seen: Tensor, patches: Tensor, generator: torch.Generator | None = None) -> Pull:
+    def features(
+        self, images: list[Tensor], z: Tensor, grid: PatchGrid, rows: slice = slice(None)
+    ) -> tuple[Tensor, Tensor]:
+        """f_p from the images of the views (P, d), and z_p (P, k); of all patches, or of a band of rows."""
+        patches = grid.extract(z, rows=rows)
+        widths = [(view.window or self.size) ** 2 for view in self.views]
+        seen = patches.new_empty(len(patches), sum(widths))
+        for view, image, part in zip(self.views, images, seen.split(widths, 1)):
+            grid.extract(image, view.window, rows=rows, out=part)
+        seen[:, : widths[0]] -= patches.mean(1, keepdim=True)  # the first is z itself, the rest are differences
+        return seen, patches
+
+    def pull(self, seen: Tensor, patches: Tensor) -> Pull:
         """seen (P, d), patches z_p (P, k) -> Pull. Every patch pulls alike."""
         moment = patches + self.regression.predict(seen, patches)
         return Pull(moment.new_ones(len(moment)), moment)
 
-    def system(self, grid: PatchGrid, pull: Pull, sigma: float) -> tuple[float, Tensor, Tensor]:
+    def system(self, wish: Wish, sigma: float) -> tuple[float, Tensor, Tensor]:
         """The x-update's data weight, diagonal and moment. Pixels count alike, in however many patches they lie."""
-        z = grid.assemble(pull.moment) / grid.assemble(pull.strength[:, None])
+        z = wish.moment / wish.diagonal
         if self.level == 0:
             return 0.0, torch.ones_like(z), z
         return 1 / sigma**2, torch.full_like(z, self.level**-2), z / self.level**2

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from slir.mixture import Mixture
+from slir.mixture import Mixture, QuickLikelihood
 
 
 class Cells(ABC):
@@ -49,7 +49,8 @@ class MixtureCells(Cells):
 
         c(f) = argmax_c  log π_c + log N(f; 0, Σ_c + E)
 
-    So cells know how far the estimate can be trusted: at large E, fine differences of Σ_c count for nothing.
+    So cells know how far the estimate can be trusted: at large E, fine differences of Σ_c count for nothing. Fine
+    coefficients are taken to be independent (`slir.mixture.QuickLikelihood`).
 
     mixture: of clean patches. error: E (d, d), the covariance of f's error.
     """
@@ -62,11 +63,12 @@ class MixtureCells(Cells):
         return len(self.mixture.weights)
 
     @cached_property
-    def seen(self) -> Mixture:
-        return self.mixture.blurred(self.error)
+    def likelihood(self) -> QuickLikelihood:
+        return QuickLikelihood(self.mixture.blurred(self.error))
 
     def assign(self, features: Tensor) -> Tensor:
-        return torch.cat([self.seen.log_joint(few.T.contiguous()).argmax(0) for few in features.split(self.seen.chunk)])
+        parts = features.split(self.likelihood.chunk)
+        return torch.cat([self.likelihood(few.T.contiguous()).argmax(0) for few in parts])
 
     def to(self, device: torch.device | str, moved: dict[int, Any] | None = None) -> MixtureCells:
         moved = {} if moved is None else moved

@@ -36,9 +36,9 @@ class DctDescriptor:
     window: int | None = None
     keep_dc: bool = False
 
-    def features(self, image: Tensor, grid: PatchGrid) -> Tensor:
+    def features(self, image: Tensor, grid: PatchGrid, rows: slice = slice(None)) -> Tensor:
         """Features of all patches of an image: (H, W) -> (P, d)."""
-        return self.of_patches(grid.extract(image, self.window))
+        return self.of_patches(grid.extract(image, self.window, rows=rows))
 
     def of_patches(self, patches: Tensor) -> Tensor:
         """Features of windows given as rows: (P, window²) -> (P, d)."""

@@ -9,6 +9,7 @@ all.)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -177,7 +178,8 @@ def draw_cases(
         if float(torch.rand(1, generator=generator)) < 0.5:  # half of the world's pictures come in 8 bits
             y = (y * 255).round() / 255
         row, col, height, width = operator.shown((y.shape[0], y.shape[1]))
-        state = begin_learnt(y.to(device), operator, sigma)
+        off = family.misjudged * (2 * float(torch.rand(1, generator=generator)) - 1)
+        state = begin_learnt(y.to(device), operator, sigma * math.exp(off))
         fold = groups[source] % folds if len(set(groups)) > 1 else number % folds
         inside = (slice(row, row + height), slice(col, col + width))
         cases.append(Case(clean.to(device) / state.unit, state, fold, inside))
@@ -254,18 +256,17 @@ def _fit_stage(
         whole, parts = _fit_cells(cases, views, stage, partition.at(own.partition or plan.partition, covariance), folds)
     else:
         whole, parts = _fit_bank(cases, views, stage, _weights_named(own.weights), folds, plan.pairs, generator)
-    pulls = []
+    wishes = []
     for case, images in zip(cases, views):
         grid = stage.grid((case.clean.shape[0], case.clean.shape[1]))
-        seen, patches = stage.features(images, case.state.z, grid)
-        pulls.append((grid, replace(stage, regression=parts[case.fold]).pull(seen, patches)))
-        case.state = replace(case.state, z=solve(case.state, *pulls[-1], stage)[1])
+        wishes.append(replace(stage, regression=parts[case.fold]).wish(images, case.state.z, grid))
+        case.state = replace(case.state, z=solve(case.state, wishes[-1], stage)[1])
     z_error = _rms([case.error(case.state.z) for case in cases])
     trusts = LEVELS if last else (own.trust,)
     best: tuple[float, float, list[Tensor]] | None = None
     for trust in trusts:
         tried = replace(stage, level=trust * z_error)
-        moved = [solve(case.state, *pull, tried)[0].value for case, pull in zip(cases, pulls)]
+        moved = [solve(case.state, wish, tried)[0].value for case, wish in zip(cases, wishes)]
         score = _mean_psnr(cases, moved)
         if best is None or score > best[0]:
             best = (score, tried.level, moved)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -79,6 +80,32 @@ class Pull:
 
 
 @dataclass(frozen=True)
+class Wish:
+    """What all patches together want of x: the pulls' energy as ½ xᵀDx − vᵀx.
+
+    diagonal: D = Σ_p s_p R_pᵀR_p, which is diagonal, (H, W). moment: v = Σ_p R_pᵀv_p (H, W). stats: the worst of any.
+    """
+
+    diagonal: Tensor
+    moment: Tensor
+    stats: dict[str, float] = field(default_factory=dict)
+
+
+def gathered(grid: PatchGrid, pulls: Iterable[tuple[slice, Pull]]) -> Wish:
+    """The wish of a grid from the pulls of its bands."""
+    diagonal: Tensor | None = None
+    moment: Tensor | None = None
+    stats: dict[str, float] = {}
+    for rows, pull in pulls:
+        diagonal = grid.assemble(pull.strength[:, None], rows=rows, into=diagonal)
+        moment = grid.assemble(pull.moment, rows=rows, into=moment)
+        stats = {name: max(value, stats.get(name, value)) for name, value in pull.stats.items()}
+    assert diagonal is not None  # there is at least one band
+    assert moment is not None
+    return Wish(diagonal, moment, stats)
+
+
+@dataclass(frozen=True)
 class Stage:
     """One turn of the loop: describe, pull, solve.
 
@@ -115,20 +142,31 @@ class Stage:
         if self.solver not in SOLVERS:
             raise InputError("solver", f"be one of {', '.join(SOLVERS)}", repr(self.solver), "Pick one of these.")
 
+    @property
+    def size(self) -> int:
+        """Side of the patches of x."""
+        return self.prior.size
+
     def grid(self, shape: tuple[int, int]) -> PatchGrid:
-        return PatchGrid(shape, self.prior.size, self.stride)
+        return PatchGrid(shape, self.size, self.stride)
 
-    def look(self, state: State, grid: PatchGrid) -> tuple[Tensor, Tensor, State]:
-        """What is seen at each patch (P, d), the patches x_p (P, k), and the state as it was."""
-        return self.describe(state.x, grid), grid.extract(state.x), state
+    def turn(self, state: State, grid: PatchGrid, generator: torch.Generator | None = None) -> tuple[Wish, State]:
+        """What the patches want, band by band; and the state as it was."""
+        x = state.x
+        numbers = 4 * (self.prior.descriptor.window or self.size) ** 2
+        bands = grid.bands(rows_that_fit(numbers * x.element_size(), x.device))
+        pulls = (
+            (rows, self.pull(self.describe(x, grid, rows), grid.extract(x, rows=rows), generator)) for rows in bands
+        )
+        return gathered(grid, pulls), state
 
-    def system(self, grid: PatchGrid, pull: Pull, sigma: float) -> tuple[float, Tensor, Tensor]:
+    def system(self, wish: Wish, sigma: float) -> tuple[float, Tensor, Tensor]:
         """The x-update's data weight γ, diagonal Σ s_p R_pᵀR_p and moment Σ R_pᵀv_p.
 
         With a stride, fewer patches speak for the same pixels: each counts stride² times, so that γ keeps its meaning.
         """
         share = self.stride**2
-        return self.gamma, share * grid.assemble(pull.strength[:, None]), share * grid.assemble(pull.moment)
+        return self.gamma, share * wish.diagonal, share * wish.moment
 
     def begin(self, state: State, z: Tensor) -> tuple[float, Tensor]:
         """The error that the x-update may leave in x, and where it starts."""
@@ -148,9 +186,9 @@ class Stage:
             moved[id(prior)] = replace(prior, bank=moved[id(bank)])
         return replace(self, prior=moved[id(prior)])
 
-    def describe(self, x: Tensor, grid: PatchGrid) -> Tensor:
-        """What is seen at each patch of the current estimate: (H, W) -> (P, d)."""
-        return self.prior.descriptor.features(x, grid)
+    def describe(self, x: Tensor, grid: PatchGrid, rows: slice = slice(None)) -> Tensor:
+        """What is seen at each patch of the current estimate, or of a band of them: (H, W) -> (P, d)."""
+        return self.prior.descriptor.features(x, grid, rows)
 
     def pull(self, seen: Tensor, patches: Tensor, generator: torch.Generator | None = None) -> Pull:
         """The z-update of all patches, chunk by chunk: seen (P, d), patches x_p (P, k) -> Pull.
@@ -208,13 +246,17 @@ class Stage:
 class AnyStage(Protocol):
     """What the loop asks of a stage: the paper's `Stage`, or a `slir.cascade.LearntStage`."""
 
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def stride(self) -> int: ...
+
     def grid(self, shape: tuple[int, int]) -> PatchGrid: ...
 
-    def look(self, state: State, grid: PatchGrid) -> tuple[Tensor, Tensor, State]: ...
+    def turn(self, state: State, grid: PatchGrid, generator: torch.Generator | None = None) -> tuple[Wish, State]: ...
 
-    def pull(self, seen: Tensor, patches: Tensor, generator: torch.Generator | None = None) -> Pull: ...
-
-    def system(self, grid: PatchGrid, pull: Pull, sigma: float) -> tuple[float, Tensor, Tensor]: ...
+    def system(self, wish: Wish, sigma: float) -> tuple[float, Tensor, Tensor]: ...
 
     def begin(self, state: State, z: Tensor) -> tuple[float, Tensor]: ...
 

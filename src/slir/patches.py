@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from slir.compute import chunks
 from slir.errors import InputError
 
 
@@ -51,25 +52,34 @@ class PatchGrid:
     def __len__(self) -> int:
         return len(self.starts[0]) * len(self.starts[1])
 
-    def _slices(self, offset: int, axis: int) -> list[tuple[slice, slice]]:
+    def _slices(self, offset: int, axis: int, first: int = 0, last: int | None = None) -> list[tuple[slice, slice]]:
         """Pixels at `offset` within each patch along an axis, as slices: (of the image, of the starts).
 
-        The starts are evenly spaced but for the last one, so two slices always do.
+        The starts are evenly spaced but for the last one, so two slices always do. first, last: of the starts that are
+        wanted; the second slices count from the first of these.
         """
         starts = self.starts[axis]
-        even = len(starts) if (starts[-1] % self.stride == 0) else len(starts) - 1
+        last = len(starts) if last is None else last
+        even = min(last, len(starts) if (starts[-1] % self.stride == 0) else len(starts) - 1)
         parts = []
-        if even:
-            parts.append((slice(offset, starts[even - 1] + offset + 1, self.stride), slice(0, even)))
-        if even < len(starts):
-            parts.append((slice(starts[-1] + offset, starts[-1] + offset + 1), slice(even, even + 1)))
+        if first < even:
+            pixels = slice(starts[first] + offset, starts[even - 1] + offset + 1, self.stride)
+            parts.append((pixels, slice(0, even - first)))
+        if even < last:
+            parts.append((slice(starts[-1] + offset, starts[-1] + offset + 1), slice(even - first, even - first + 1)))
         return parts
 
-    def extract(self, image: Tensor, window: int | None = None) -> Tensor:
+    def bands(self, patches: int) -> Iterator[slice]:
+        """The rows of starts, in slices of so many that each holds about this number of patches."""
+        return chunks(len(self.starts[0]), max(1, patches // len(self.starts[1])))
+
+    def extract(
+        self, image: Tensor, window: int | None = None, *, rows: slice = slice(None), out: Tensor | None = None
+    ) -> Tensor:
         """All patches x_p, row by row: (H, W) -> (P, k).
 
         With `window`, the squares of that side around the patches instead, (P, window²), which see the image mirrored
-        beyond its border.
+        beyond its border. rows: those of one of `bands` alone. out: where to put them; its rows need not touch.
         """
         window = self.size if window is None else window
         before = window_margin(window, self.size)
@@ -82,22 +92,30 @@ class PatchGrid:
         elif window < self.size:
             image = image[-before : self.shape[0] + after, -before : self.shape[1] + after]
         windows = image.unfold(0, window, 1).unfold(1, window, 1)  # a view, (H', W', window, window)
-        if self.stride > 1:
-            rows, cols = (torch.tensor(s, device=image.device) for s in self.starts)
-            windows = windows[rows][:, cols]
-        return windows.reshape(len(self), window**2)
+        first, last, _ = rows.indices(len(self.starts[0]))
+        tall, wide = last - first, len(self.starts[1])
+        out = image.new_empty(tall * wide, window**2) if out is None else out
+        blocks = out.view(tall, wide, window, window)
+        for from_row, to_row in self._slices(0, 0, first, last):
+            for from_col, to_col in self._slices(0, 1):
+                blocks[to_row, to_col] = windows[from_row, from_col]
+        return out
 
-    def assemble(self, patches: Tensor) -> Tensor:
-        """Σ_p R_pᵀ z_p, the adjoint of `extract`: (P, k) or (P, 1) for constant patches -> (H, W)."""
-        rows, cols = (len(s) for s in self.starts)
-        blocks = patches.reshape(rows, cols, -1)
+    def assemble(self, patches: Tensor, *, rows: slice = slice(None), into: Tensor | None = None) -> Tensor:
+        """Σ_p R_pᵀ z_p, the adjoint of `extract`: (P, k) or (P, 1) for constant patches -> (H, W).
+
+        rows: the patches are those of one of `bands`. into: an image to add to.
+        """
+        first, last, _ = rows.indices(len(self.starts[0]))
+        blocks = patches.reshape(last - first, len(self.starts[1]), -1)
         if blocks.shape[-1] == 1:
-            blocks = blocks.expand(rows, cols, self.size**2)
-        image = patches.new_zeros(self.shape)
+            blocks = blocks.expand(-1, -1, self.size**2)
+        image = patches.new_zeros(self.shape) if into is None else into
         for i in range(self.size):
+            down = self._slices(i, 0, first, last)
             for j in range(self.size):
                 values = blocks[:, :, i * self.size + j]
-                for to_row, from_row in self._slices(i, 0):
+                for to_row, from_row in down:
                     for to_col, from_col in self._slices(j, 1):
                         image[to_row, to_col] += values[from_row, from_col]
         return image

@@ -5,7 +5,7 @@ docs/experiments.md has the figures behind each choice.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from slir.errors import InputError
@@ -85,10 +85,17 @@ def cascade_plan(family: Family, *, stages: int | None = None, cells: int | None
     return plan if cells is None else Plan(**{**vars(plan), "cells": cells})
 
 
-GROUPS, FINE = Similar(size=6, count=48), Similar(size=4, count=24, like=6)
+GROUPS = Similar(size=6, count=48, stride=4)
+FINE = Similar(size=4, count=24, stride=4, like=6)
 """Groups of 6×6 patches, and of the 4×4 in their middles."""
 
 COARSE = Similar(size=6, count=48, scale=2)
+
+
+def _settled(stage: StagePlan) -> StagePlan:
+    """A later stage, which looks at the groups that one before it found."""
+    views = (replace(view, rematch=False) if isinstance(view, Similar) else view for view in stage.views)
+    return replace(stage, views=tuple(views))
 
 
 def _denoising(stages: int | None) -> Plan:
@@ -98,7 +105,7 @@ def _denoising(stages: int | None) -> Plan:
     first = StagePlan((Estimate(window=12),), follow)
     second = StagePlan((Estimate(), Data(), GROUPS, FINE, COARSE), follow)
     later = StagePlan((Estimate(), Data(), GROUPS, FINE, COARSE, Before(), Before(name=GROUPS.name)), follow)
-    return Plan((first, second, *[later] * max(0, count - 2))[:count])
+    return Plan((first, second, *[_settled(later)] * max(0, count - 2))[:count])
 
 
 def _deblurring(stages: int | None) -> Plan:
@@ -109,7 +116,8 @@ def _deblurring(stages: int | None) -> Plan:
         views: tuple[View, ...] = (Estimate(), InverseResidual(), GROUPS)
         if t > 0:
             views = (Estimate(), Data(), InverseResidual(), GROUPS, FINE, Before())
-        made.append(StagePlan(views, 2.0 * 0.25 ** (t / max(1, count - 2))))
+        stage = StagePlan(views, 2.0 * 0.25 ** (t / max(1, count - 2)))
+        made.append(stage if t < 2 else _settled(stage))
     return Plan(tuple(made))
 
 
@@ -118,15 +126,15 @@ def _upsampling(stages: int | None) -> Plan:
     count = stages or 3
     first = StagePlan((Estimate(window=12), GROUPS))
     later = StagePlan((Estimate(), Data(), GROUPS, FINE, Before()))
-    return Plan((first, *[later] * (count - 1))[:count], stride=1)
+    return Plan((first, later, *[_settled(later)] * max(0, count - 2))[:count], stride=1)
 
 
 def _inpainting(stages: int | None) -> Plan:
     """Known pixels hold from the first stage on; each stage fills in from what the one before made of the rest."""
-    count = stages or 6
     first = StagePlan((Estimate(window=12), GROUPS))
     later = StagePlan((Estimate(), Data(), GROUPS, FINE, Before()))
-    return Plan((first, *[later] * (count - 1))[:count])
+    rest = (later if t % 2 else _settled(later) for t in range(1, stages or 6))
+    return Plan((first, *rest))
 
 
 _PLANS = {"denoise": _denoising, "deblur": _deblurring, "upsample": _upsampling, "inpaint": _inpainting}

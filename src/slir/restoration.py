@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from slir.cascade import expected_error, least_noise, smooth_start
-from slir.model import AnyStage, Model, Pull, Stage
+from slir.model import AnyStage, Model, Stage, Wish, gathered
 from slir.operators import Operator
-from slir.patches import PatchGrid
 from slir.solvers.admm import Dual
 from slir.solvers.cg import cg
 from slir.solvers.solution import Solution, Verdict
@@ -26,10 +25,14 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Restoration:
-    """x: (H, W), on x's own pixels (`operator.crop` gives the part that y shows). stats: one dict a stage."""
+    """x: (H, W), on x's own pixels (`operator.crop` gives the part that y shows). stats: one dict a stage.
+
+    residual: root mean square of y − Bx.
+    """
 
     x: Tensor
     stats: list[dict[str, Any]] = field(default_factory=list)
+    residual: float = float("nan")
 
 
 @torch.no_grad()
@@ -39,6 +42,7 @@ def restore(
     model: Model,
     *,
     sigma: float = 0.0,
+    unit: float | None = None,
     generator: torch.Generator | None = None,
     progress: Progress | None = None,
     observe: Callable[[int, Tensor], None] | None = None,
@@ -46,9 +50,10 @@ def restore(
     """Restore one plane y (h, w) with values in [0, 1], seen through `operator`, by the stages of `model`.
 
     sigma: of the noise, range 1. Learnt stages go by it; the paper's were fitted to theirs.
+    unit: of a cascade's loop, where it is known already.
     observe: called as observe(t, x) with the estimate that stage t is about to see, and once more with the last one.
     """
-    state = begin(y, operator, model, sigma)
+    state = begin(y, operator, model, sigma, unit)
     dual = Dual() if model.splitting == "admm" else None
     stats: list[dict[str, Any]] = []
     for number, stage in enumerate(model.stages):
@@ -64,22 +69,23 @@ def restore(
         progress(len(model.stages), len(model.stages), "restoring")
     if observe:
         observe(len(model.stages), state.x * state.unit)
-    return Restoration(state.x * state.unit, stats)
+    residual = float((state.y - operator.forward(state.x)).square().mean().sqrt()) * state.unit
+    return Restoration(state.x * state.unit, stats, residual)
 
 
-def begin(y: Tensor, operator: Operator, model: Model, sigma: float) -> State:
+def begin(y: Tensor, operator: Operator, model: Model, sigma: float, unit: float | None = None) -> State:
     """x⁽⁰⁾ and the unit of the loop: the range for the paper's stages, the error to expect for learnt ones."""
     if model.learnt:
-        return begin_learnt(y, operator, sigma)
+        return begin_learnt(y, operator, sigma, unit)
     x = operator.guess(y)
     return State(y, operator, x, x, sigma)
 
 
-def begin_learnt(y: Tensor, operator: Operator, sigma: float) -> State:
+def begin_learnt(y: Tensor, operator: Operator, sigma: float, unit: float | None = None) -> State:
     """Where every cascade begins, in training as in use."""
     sigma = least_noise(sigma)
     x = smooth_start(operator, y, sigma)
-    unit = expected_error(operator, sigma, (x.shape[0], x.shape[1]))
+    unit = expected_error(operator, sigma, (x.shape[0], x.shape[1])) if unit is None else unit
     return State(y / unit, operator, x / unit, x / unit, sigma / unit, unit)
 
 
@@ -88,15 +94,15 @@ def advance(
 ) -> tuple[State, dict[str, Any]]:
     """One turn: describe, pull, solve. Also what was measured on the way."""
     grid = stage.grid((state.x.shape[-2], state.x.shape[-1]))
-    seen, patches, state = stage.look(state, grid)  # (P, d) what is known at each patch, (P, k)
     if dual is None or not isinstance(stage, Stage):
-        pull = stage.pull(seen, patches, generator)
+        wish, state = stage.turn(state, grid, generator)  # what is known at each patch, and what it asks for
     else:
-        pull = dual.pull(stage, seen, patches, generator)
-    solved, z = solve(state, grid, pull, stage)  # (H, W)  the x-update
+        pull = dual.pull(stage, stage.describe(state.x, grid), grid.extract(state.x), generator)
+        wish = gathered(grid, [(slice(None), pull)])
+    solved, z = solve(state, wish, stage)  # (H, W)  the x-update
     if dual is not None:
         dual.step(grid.extract(solved.value))
-    stats: dict[str, Any] = {**pull.stats, "x_steps": solved.stats["steps"], "x_residual": solved.stats["residual"]}
+    stats: dict[str, Any] = {**wish.stats, "x_steps": solved.stats["steps"], "x_residual": solved.stats["residual"]}
     if solved.verdict is not Verdict.CONVERGED:
         stats["x_verdict"] = solved.verdict.value
     return replace(state, x=solved.value, z=z), stats
@@ -116,7 +122,7 @@ def _only_tighter(stage: AnyStage, rest: tuple[AnyStage, ...]) -> bool:
     )
 
 
-def solve(state: State, grid: PatchGrid, pull: Pull, stage: AnyStage) -> tuple[Solution, Tensor]:
+def solve(state: State, wish: Wish, stage: AnyStage) -> tuple[Solution, Tensor]:
     """The x-update, a linear system in x solved by conjugate gradient (eq. msesystem); and z, where the patches agree:
 
     (γBᵀB + Σ_p s_p R_pᵀR_p) x = γBᵀy + Σ_p R_pᵀ v_p,        z = Σ_p R_pᵀ v_p / Σ_p s_p R_pᵀR_p
@@ -125,7 +131,7 @@ def solve(state: State, grid: PatchGrid, pull: Pull, stage: AnyStage) -> tuple[S
     less than that diagonal, also where B sees nothing, so the tolerance is about the error left in x at most. (A
     residual compared with the right-hand side, which γ makes large, would say nothing about what B does not see.)
     """
-    gamma, diagonal, moment = stage.system(grid, pull, state.sigma)
+    gamma, diagonal, moment = stage.system(wish, state.sigma)
     z = moment / diagonal
     if gamma == 0:
         return Solution(z, Verdict.CONVERGED, {"steps": 0, "residual": 0.0}), z
@@ -133,4 +139,5 @@ def solve(state: State, grid: PatchGrid, pull: Pull, stage: AnyStage) -> tuple[S
     tolerance, start = stage.begin(state, z)
     target = tolerance * float(diagonal.mean().abs()) * z.numel() ** 0.5
     normal = state.operator.normal
-    return cg(lambda x: gamma * normal(x) + diagonal * x, rhs, start=start, target=target), z
+    hint = state.operator.inverse_hint(rhs, gamma, float(diagonal.mean()))
+    return cg(lambda x: gamma * normal(x) + diagonal * x, rhs, start=start, target=target, precondition=hint), z

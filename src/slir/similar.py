@@ -21,7 +21,7 @@ GROUPS = 1024
 """Groups that `collaborate` filters at a time on a CPU, whose caches they should not leave."""
 
 SIDE = 18
-"""Largest matrices that `_root_of_inverse` takes whole. Smaller ones cost more steps, larger ones more passes over memory."""
+"""Largest matrices that `_root_of_inverse` takes whole: smaller ones cost more steps, larger ones more passes."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def _runs(starts: list[int], length: int, size: int, reach: int, most: int, like
 
 @torch.no_grad()
 def match(pilot: Tensor, *, size: int = 8, radius: int = 16, stride: int = 3, count: int = 16) -> Tensor:
-    """The patches of an image that look most like each reference patch: (H, W) -> (G, count) int64.
+    """The patches of an image that look most like each reference patch: (H, W) -> (G, count) int32.
 
         d(p, q) = ‖x_p − x_q‖²,  q within `radius` rows and columns of p
 
@@ -86,7 +86,7 @@ def match(pilot: Tensor, *, size: int = 8, radius: int = 16, stride: int = 3, co
     )
     # What lies around each pixel, a view (H, W, tall, wide). The padding only keeps it whole: see `outside`.
     around = F.pad(pilot, (left, left, up, up)).unfold(0, tall, 1).unfold(1, wide, 1)
-    groups = torch.empty(*map(len, grid.starts), count, dtype=torch.int64, device=pilot.device)
+    groups = torch.empty(*map(len, grid.starts), count, dtype=torch.int32, device=pilot.device)
     for row, col in product(rows, cols):
         groups[row.part, col.part] = _match_tile(pilot, around, row, col, count)
     return groups.flatten(0, 1)
@@ -128,7 +128,7 @@ def collaborate(noisy: Tensor, pilot: Tensor, groups: Tensor, variance: float | 
     if noisy.shape != pilot.shape:
         rule = f"have the noisy image's shape, {tuple(noisy.shape)}"
         raise InputError("pilot", rule, tuple(pilot.shape), "Pass two versions of one image.")
-    (height, width), count, k = noisy.shape, groups.shape[1], size**2
+    (height, width), k = noisy.shape, size**2
     total, weight = torch.zeros_like(noisy), torch.zeros_like(noisy)
     # Patches are copied out of a band of rows at a time: three images of them, which groups then take whole rows from.
     a_row = 3 * width * k * noisy.element_size()
@@ -155,8 +155,8 @@ def _filtered(noisy: Tensor, pilot: Tensor, groups: Tensor, variance: float, siz
     total, weight = noisy.new_zeros(len(grid), k), noisy.new_zeros(len(grid))
     fitting = rows_that_fit((4 * count + 6 * k) * k * noisy.element_size(), noisy.device)
     for part in chunks(len(groups), min(fitting, GROUPS) if noisy.device.type == "cpu" else fitting):
-        rows = groups[part].div(noisy.shape[1], rounding_mode="floor")
-        patches = (groups[part] - (noisy.shape[1] - across) * rows).flatten()
+        starts = groups[part].long()
+        patches = (starts - starts // noisy.shape[1] * (noisy.shape[1] - across)).flatten()  # as the grid counts them
         y, x = (plane.index_select(0, patches).view(-1, count, k) for plane in planes)
         for members in (y, x):
             members.sub_(members.mean(1, keepdim=True))

@@ -37,7 +37,7 @@ from slir.noise import estimate_sigma
 from slir.operators import Blur, Downsample, Identity, Mask, Operator
 from slir.operators.convolution import Border
 from slir.operators.downsample import Antialias
-from slir.restoration import restore
+from slir.tiles import restore_tiled
 
 Progress = bool | Callable[[int, int, str], None]
 Seed = int | np.random.Generator | torch.Generator | None
@@ -231,9 +231,9 @@ def _restore(
     with _meter(options.progress, len(planes)) as report:
         for number, (plane, noise) in enumerate(zip(planes, sigmas)):
             model = (given or default_model(operator, noise)).to(device)
-            outcome = restore(plane, operator, model, sigma=noise, generator=generator, progress=report(number))
-            residuals.append(float((plane - operator.forward(outcome.x)).square().mean().sqrt()) * frame.span)
-            restored.append(operator.crop(outcome.x, shape))
+            outcome = restore_tiled(plane, operator, model, sigma=noise, generator=generator, progress=report(number))
+            residuals.append(outcome.residual * frame.span)
+            restored.append(outcome.x)
             stages.append(outcome.stats)
     result = frame.image(restored)
     if keep is not None and not any(sigmas):

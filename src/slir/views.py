@@ -26,7 +26,7 @@ class State:
 
     x: the image that explains y best among those near z, (H, W). z: the image that the patches agree on.
     sigma: of the noise in y. unit: of the loop, on the scale where the range is 1.
-    kept: what views of the stage before left behind. matched: groups of patches alike in z, while a stage looks.
+    kept: what views of the stage before left behind. matched: groups of patches that were found alike in z.
     """
 
     y: Tensor
@@ -88,7 +88,9 @@ class InverseResidual(View):
     def see(self, state: State, error: float) -> Tensor:
         rho = self.weight * (state.sigma / error) ** 2
         residual = state.operator.adjoint(state.y - state.operator.forward(state.x))
-        return cg(lambda v: state.operator.normal(v) + rho * v, residual, max_steps=self.steps, tol=1e-3).value
+        hint = state.operator.inverse_hint(residual, 1.0, rho)
+        apply = lambda v: state.operator.normal(v) + rho * v  # noqa: E731
+        return cg(apply, residual, max_steps=self.steps, tol=1e-3, precondition=hint).value
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ class Similar(View):
 
     size, count, stride, radius: of the patches that are filtered together. like: side of the squares around them that
     are compared, no smaller than `size`; None is `size`. Views that compare alike share what they find.
+    rematch: False takes the groups that a stage before found, where one did: once z is good they hardly change.
     scale: side of the blocks of pixels that are averaged first. A coarse image has less noise, and its patches see
     farther; what it lacks are details, so the view is the change that it asks for, interpolated.
     """
@@ -108,6 +111,7 @@ class Similar(View):
     radius: int = 16
     like: int | None = None
     scale: int = 1
+    rematch: bool = True
 
     @property
     def name(self) -> str:
@@ -165,7 +169,8 @@ def view_from(settings: dict[str, Any]) -> View:
 
 def look(state: State, views: tuple[View, ...], error: float) -> tuple[list[Tensor], State]:
     """The images of all views, and the state that remembers, for the stage after, what `Before` may ask for."""
-    state = replace(state, matched={})
+    again = any(isinstance(view, Similar) and view.rematch for view in views)
+    state = replace(state, matched={} if again else dict(state.matched))
     seen = [view.see(state, error) for view in views]
     kept = {view.name: image + state.z for view, image in zip(views, seen) if isinstance(view, Similar)}
-    return seen, replace(state, kept={**state.kept, **kept, "z": state.z}, matched={})
+    return seen, replace(state, kept={**state.kept, **kept, "z": state.z})

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 import typer
 
 from slir.errors import FileError, InputError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 DataRange = float | tuple[float, float] | None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import torch
@@ -14,6 +15,26 @@ CACHE = 2 * 2**20
 
 GPU_SHARE = 0.1
 """Share of the free GPU memory that one chunk may take."""
+
+
+CPU_TILES = 2**29
+"""Bytes that the restoration of one tile may take on the CPU."""
+
+
+def memory_for_tiles(device: torch.device) -> int:
+    """Bytes that the restoration of one tile of a large image may take: on a CPU, half of what is free at most."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return int(free // 2)
+    return min(CPU_TILES, _free_memory() // 2)
+
+
+def _free_memory() -> int:
+    """Bytes of main memory that are free, as far as the system says; else plenty."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not on every system
+        return 2**40
 
 
 def rows_that_fit(bytes_per_row: float, device: torch.device) -> int:

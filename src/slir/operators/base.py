@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -45,6 +46,13 @@ class Operator(ABC):
         """BᵀBx, which is what the x-update applies again and again."""
         return self.adjoint(self.forward(x))
 
+    def inverse_hint(
+        self, like: Tensor, weight: float, ridge: float, smooth: float = 0.0
+    ) -> Callable[[Tensor], Tensor] | None:
+        """About (weight·BᵀB + ridge·I + smooth·∇ᵀ∇)⁻¹, symmetric and positive definite, on images like this one: what
+        conjugate gradient is preconditioned with. None where nothing cheap is known."""
+        return None
+
     def guess(self, y: Tensor) -> Tensor:
         """A cheap image x⁽⁰⁾ of x's shape to start from: y itself where x and y live on the same pixels.
 
@@ -66,6 +74,10 @@ class Operator(ABC):
         """The part of x that y shows."""
         row, col, height, width = self.shown(y_shape)
         return x[..., row : row + height, col : col + width]
+
+    def part(self, rows: slice, cols: slice) -> Operator | None:
+        """B for these rows and columns of y alone, right but near their edges; None where it cannot be cut so."""
+        return None
 
     def for_training(self, shape: Shape) -> tuple[Operator, Shape]:
         """The same degradation for a training picture of another shape, and the shape to crop that picture to."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,12 @@ class Blur(Operator):
     def adjoint(self, y: Tensor) -> Tensor:
         return self.convolution.adjoint(y)
 
+    def inverse_hint(
+        self, like: Tensor, weight: float, ridge: float, smooth: float = 0.0
+    ) -> Callable[[Tensor], Tensor] | None:
+        """Exact on a torus; what a border does is left to conjugate gradient."""
+        return self.convolution.inverse_on_torus(like, weight, ridge, smooth)
+
     def _margins(self) -> tuple[int, int, int, int]:
         """Pixels of x before and after y's support: top, bottom, left, right."""
         if self.border != "unknown":
@@ -74,6 +81,10 @@ class Blur(Operator):
     def shown(self, y_shape: Shape) -> tuple[int, int, int, int]:
         top, _, left, _ = self._margins()
         return top, left, *y_shape
+
+    def part(self, rows: slice, cols: slice) -> Operator | None:
+        """The same; a circular border alone ties far pixels together."""
+        return None if self.border == "circular" else self
 
     def describe(self) -> dict[str, Any]:
         return {"kind": "blur", "border": self.border, "psf": fingerprint(self.psf)}

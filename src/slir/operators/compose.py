@@ -37,6 +37,11 @@ class Compose(Operator):
         top, left, height, width = (self.inner.scale * n for n in self.outer.shown(y_shape))
         return row + top, col + left, height, width
 
+    def part(self, rows: slice, cols: slice) -> Operator | None:
+        """Where the inner operator is the same everywhere."""
+        outer, inner = self.outer.part(rows, cols), self.inner.part(rows, cols)
+        return Compose(outer, inner) if outer is not None and inner is self.inner else None
+
     def for_training(self, shape: Shape) -> tuple[Operator, Shape]:
         inner, shape = self.inner.for_training(shape)
         middle = inner.y_shape(shape)

@@ -9,6 +9,7 @@ With c = ((K−1)//2, …) the PSF's centre, as in `scipy.signal.convolve(..., m
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -123,6 +124,22 @@ class Convolution:
         shape = (x.shape[-2], x.shape[-1])
         spectrum = self._spectrum(shape, x, shift=self.centre)
         return torch.fft.irfft2(torch.fft.rfft2(x) * (spectrum.conj() if transpose else spectrum), s=shape)
+
+    def inverse_on_torus(self, like: Tensor, weight: float, ridge: float, smooth: float) -> Callable[[Tensor], Tensor]:
+        """v -> (weight·BᵀB + ridge·I + smooth·∇ᵀ∇)⁻¹ v for images like this one, as if their borders met."""
+        height, width = like.shape[-2:]
+        shape = (height, width)
+        if self.border != "circular":
+            shape = (next_fast_len(height, real=True), next_fast_len(width, real=True))
+        down, across = (
+            2 - 2 * torch.cos(2 * torch.pi * steps)
+            for steps in (torch.fft.fftfreq(shape[0]).to(like), torch.fft.rfftfreq(shape[1]).to(like))
+        )
+        power = self._spectrum(shape, like).abs().square()
+        divisor = weight * power + ridge + smooth * (down[:, None] + across)
+        # A hair of the mean keeps frequencies that nothing speaks of (the constant, without a ridge) within reach.
+        divisor += 1e-6 * divisor.mean()
+        return lambda v: torch.fft.irfft2(torch.fft.rfft2(v, s=shape) / divisor, s=shape)[..., :height, :width]
 
     def _spectrum(self, shape: Shape, like: Tensor, shift: Shape = (0, 0)) -> Tensor:
         key = (shape, shift, like.dtype, like.device)

@@ -123,6 +123,9 @@ class Downsample(Operator):
             y = total
         return y
 
+    def part(self, rows: slice, cols: slice) -> Operator | None:
+        return None if self.convolution.border == "circular" else self
+
     def for_training(self, shape: Shape) -> tuple[Operator, Shape]:
         return self, (shape[0] - shape[0] % self.factor, shape[1] - shape[1] % self.factor)
 

@@ -29,5 +29,8 @@ class Identity(Operator):
     def guess(self, y: Tensor) -> Tensor:
         return y
 
+    def part(self, rows: slice, cols: slice) -> Operator | None:
+        return self
+
     def describe(self) -> dict[str, Any]:
         return {"kind": "identity"}

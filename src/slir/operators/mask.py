@@ -69,6 +69,11 @@ class Mask(Operator):
         mean = values.sum((-2, -1), keepdim=True) / known.sum()  # for what lies too far from anything known
         return torch.where(still, mean, filled)
 
+    def part(self, rows: slice, cols: slice) -> Operator | None:
+        """None where nothing is known there."""
+        missing = self.missing[rows, cols]
+        return None if bool(missing.all()) else Mask(missing)
+
     def for_training(self, shape: Shape) -> tuple[Operator, Shape]:
         """The mask's pattern repeated over the picture, so that it loses pixels in the same way."""
         tall, wide = self.missing.shape

@@ -1,0 +1,151 @@
+"""Large images in tiles: memory does not grow with the image.
+
+Each tile is restored with a halo around it, in which the edge of the tile may do harm, and cut out of it. Tiles begin
+where the patches of the whole image begin, so that inside the halo the same is computed as without tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from math import lcm, sqrt
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from slir.cascade import LearntStage, expected_error, least_noise
+from slir.compute import chunks, memory_for_tiles
+from slir.model import Model
+from slir.operators import Operator
+from slir.operators.base import Shape
+from slir.restoration import Progress, Restoration, restore
+from slir.views import Similar
+
+LEAST = 64
+"""Smallest side of a tile without its halo: smaller ones are nearly all halo."""
+
+
+def restore_tiled(
+    y: Tensor,
+    operator: Operator,
+    model: Model,
+    *,
+    sigma: float = 0.0,
+    tile: int | None = None,
+    generator: torch.Generator | None = None,
+    progress: Progress | None = None,
+) -> Restoration:
+    """`slir.restore`, in tiles where the image is larger than one: (h, w) -> x on the pixels that y shows.
+
+    tile: side in pixels of x, halo not counted; None takes what fits into memory. Operators that cannot be cut
+    (circular borders, linear maps of one's own), and ADMM, whose dual variables are of the whole, are restored whole.
+    stats: of the tiles one after the other.
+    """
+    shape = (y.shape[0], y.shape[1])
+    side = tile_side(model, y.device) if tile is None else tile
+    pieces = list(_pieces(shape, operator, model, side))
+    if len(pieces) < 2 or model.splitting == "admm" or any(piece.operator is None for piece in pieces):
+        whole = restore(y, operator, model, sigma=sigma, generator=generator, progress=progress)
+        return replace(whole, x=operator.crop(whole.x, shape))
+    unit = expected_error(operator, least_noise(sigma), operator.x_shape(shape)) if model.learnt else None
+    scale = operator.scale
+    x = y.new_empty(scale * shape[0], scale * shape[1])
+    stats: list[dict[str, Any]] = []
+    squares = 0.0
+    for number, piece in enumerate(pieces):
+        assert piece.operator is not None  # seen above
+        part = restore(
+            y[piece.seen],
+            piece.operator,
+            model,
+            sigma=sigma,
+            unit=unit,
+            generator=generator,
+            progress=_share(progress, number, len(pieces)),
+        )
+        height, width = (axis.stop - axis.start for axis in piece.seen)
+        inner = piece.operator.crop(part.x, (height, width))
+        x[_scaled(piece.own, scale)] = inner[_scaled(piece.within, scale)]
+        stats += part.stats
+        squares += float((y[piece.seen] - piece.operator.forward(part.x))[piece.within].double().square().sum())
+    return Restoration(x, stats, sqrt(squares / y.numel()))
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """own: the pixels of y that it answers for. seen: these and the halo. within: the former, counted in the latter.
+    operator: B for what is seen, None where it cannot be cut."""
+
+    own: tuple[slice, slice]
+    seen: tuple[slice, slice]
+    within: tuple[slice, slice]
+    operator: Operator | None
+
+
+def _pieces(shape: Shape, operator: Operator, model: Model, side: int) -> Iterator[_Piece]:
+    scale = operator.scale
+    step = period(model)  # y's pixels, so also x's
+    margin = -(-halo(model, operator) // (scale * step)) * step
+    side = max(1, max(side, LEAST) // (scale * step)) * step
+    axes = []
+    for length in shape:
+        axis = []
+        count = 1 if length <= side + 2 * margin else -(-length // side)
+        steps = -(-length // step)
+        for part in chunks(steps, -(-steps // count)):
+            own = slice(step * part.start, min(step * part.stop, length))
+            seen = slice(max(0, own.start - margin), min(length, own.stop + margin))
+            axis.append((own, seen, slice(own.start - seen.start, own.stop - seen.start)))
+        axes.append(axis)
+    for (own_row, row, in_row), (own_col, col, in_col) in product(*axes):
+        yield _Piece((own_row, own_col), (row, col), (in_row, in_col), operator.part(row, col))
+
+
+def period(model: Model) -> int:
+    """Patches of all stages begin at multiples of this."""
+    steps = [1]
+    for stage in model.stages:
+        steps.append(stage.stride)
+        if isinstance(stage, LearntStage):
+            steps += [view.stride * view.scale for view in stage.views if isinstance(view, Similar)]
+    return lcm(*steps)
+
+
+def halo(model: Model, operator: Operator) -> int:
+    """How far from a tile's edge, in pixels of x, its result is no longer felt.
+
+    A stage looks as far as its views do, and passes on what it saw through its patches; the x-update feels an edge
+    some PSFs away.
+    """
+    far = 0
+    for stage in model.stages:
+        reach = stage.size
+        if isinstance(stage, LearntStage):
+            similar = [view for view in stage.views if isinstance(view, Similar)]
+            reach += max((view.scale * (view.radius + (view.like or view.size)) for view in similar), default=0)
+        far += reach
+    return max(48, far // 2) + 4 * operator.reach
+
+
+def tile_side(model: Model, device: torch.device) -> int:
+    """The side of a tile, in pixels of x, whose restoration fits into the memory that tiles may take."""
+    numbers = 0.0
+    for stage in model.stages:
+        views = len(stage.views) if isinstance(stage, LearntStage) else 1
+        numbers = max(numbers, 40 + 4 * views + 3 * stage.size**2 / stage.stride**2)
+    return int(sqrt(memory_for_tiles(device) / (4 * numbers)))
+
+
+def _scaled(axes: tuple[slice, slice], scale: int) -> tuple[slice, slice]:
+    rows, cols = (slice(scale * axis.start, scale * axis.stop) for axis in axes)
+    return rows, cols
+
+
+def _share(progress: Progress | None, number: int, tiles: int) -> Callable[[int, int, str], None] | None:
+    """Progress of one tile as a part of the whole."""
+    if progress is None:
+        return None
+    tell = progress
+    return lambda done, total, what: tell(number * total + done, tiles * total, what)
