@@ -313,6 +313,62 @@ def test_similar_is_the_filter_of_slir_similar(shape: tuple[int, int]) -> None:
     torch.testing.assert_close(view.see(state, 0.7), expected, rtol=0, atol=1e-12)
 
 
+def test_similar_compares_what_lies_around_its_patches() -> None:
+    x, z = noise((30, 33), 1), noise((30, 33), 2)
+    view = Similar(size=4, count=5, stride=3, radius=6, like=8)
+    groups = match(z, size=8, radius=6, stride=3, count=5) + 2 * 33 + 2
+    expected = collaborate(x, z, groups, 0.49, size=4) - z
+    torch.testing.assert_close(view.see(State(x, Identity(), x, z, 1.0), 0.7), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(40, 46), (33, 47), (9, 12)])
+def test_similar_of_a_coarser_image(shape: tuple[int, int]) -> None:
+    """Where all is alike but for noise, the coarse change is the mean of blocks, spread over them again."""
+    x, z = noise(shape, 1), noise(shape, 2)
+    view = Similar(size=4, count=5, stride=2, radius=6, scale=2)
+    even = (shape[0] // 2 * 2, shape[1] // 2 * 2)
+    coarse_x, coarse_z = (
+        v[: even[0], : even[1]].reshape(even[0] // 2, 2, even[1] // 2, 2).mean((1, 3)) for v in (x, z)
+    )
+    found = view.see(State(x, Identity(), x, z, 1.0), 0.7)
+    assert found.shape == shape
+    if even == shape:
+        groups = match(coarse_z, size=4, radius=6, stride=2, count=5)
+        change = collaborate(coarse_x, coarse_z, groups, 0.35**2, size=4) - coarse_z
+        spread = torch.nn.functional.interpolate(change[None, None], scale_factor=2, mode="bicubic")[0, 0]
+        torch.testing.assert_close(found, spread)
+    flat = torch.full(shape, 0.7, dtype=x.dtype)
+    torch.testing.assert_close(view.see(State(flat, Identity(), flat, flat, 1.0), 0.7), torch.zeros_like(flat))
+
+
+def test_matches_are_found_once_for_all_who_compare_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def counted(pilot: Tensor, **own: int) -> Tensor:
+        asked.append(own)
+        return match(pilot, **own)
+
+    monkeypatch.setattr(views, "match", counted)
+    x, z, later = noise((30, 33), 1), noise((30, 33), 2), noise((30, 33), 3)
+    both = (Estimate(), Similar(size=6, count=8), Similar(size=4, count=5, like=6))
+    seen, state = look(State(x, Identity(), x, z, 1.0), both, 0.7)
+    assert asked == [{"size": 6, "radius": 16, "stride": 3, "count": 8}]
+    alone = [view.see(State(x, Identity(), x, z, 1.0), 0.7) for view in both]
+    assert all(torch.equal(a, b) for a, b in zip(seen, alone))
+    asked.clear()
+    moved = dataclasses.replace(state, z=later)
+    settled = tuple(dataclasses.replace(view, rematch=False) if isinstance(view, Similar) else view for view in both)
+    again, _ = look(moved, settled, 0.7)
+    assert not asked
+    groups = match(z, size=6, radius=16, stride=3, count=8)  # z's, not later's
+    torch.testing.assert_close(again[1], collaborate(x, later, groups, 0.49, size=6) - later)
+    look(moved, both, 0.7)
+    assert len(asked) == 1
+    asked.clear()
+    look(State(x, Identity(), x, z, 1.0), settled, 0.7)  # none were found before
+    assert len(asked) == 1
+
+
 def test_a_stride_beyond_a_small_image() -> None:
     x = noise((2, 9))
     assert Similar(stride=4, size=12).see(State(x, Identity(), x, x, 1.0), 1.0).shape == (2, 9)

@@ -14,7 +14,7 @@ from scipy.stats import multivariate_normal
 from torch import Tensor
 
 from reference import weights as reference
-from slir.mixture import FLOOR, Mixture, fit_mixture, patch_basis, products, sample_patches
+from slir.mixture import FLOOR, Mixture, QuickLikelihood, fit_mixture, patch_basis, products, sample_patches
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -83,6 +83,29 @@ def test_products_are_all_pairs_once() -> None:
     features = torch.from_numpy(rng(2).normal(size=(4, 7)))
     expected = [features[i] * features[j] for i in range(4) for j in range(i, 4)]
     assert torch.equal(products(features), torch.stack(expected))
+
+
+@pytest.mark.parametrize(("components", "side"), [(1, 2), (3, 4), (4, 8)])
+def test_quick_likelihoods_take_fine_coefficients_to_be_independent(components: int, side: int) -> None:
+    d = side**2 - 1
+    mixture = some_mixture(components, d)
+    features = torch.from_numpy(rng(1).normal(size=(d, 30))).float()
+    fine = np.add.outer(np.arange(side), np.arange(side)).ravel()[1:] >= side
+    assert fine.sum() == side * (side - 1) // 2
+    expected = []
+    for weight, own in zip(mixture.weights, dense(mixture)):
+        own = np.where((fine[:, None] | fine) & ~np.eye(d, dtype=bool), 0, own)
+        expected.append(
+            np.log(float(weight)) + multivariate_normal.logpdf(features.double().numpy().T, np.zeros(d), own)
+        )
+    found = QuickLikelihood(mixture)(features).double().numpy() - d / 2 * math.log(2 * math.pi)
+    np.testing.assert_allclose(found, np.stack(expected), rtol=2e-5, atol=2e-4)
+
+
+def test_quick_likelihoods_of_what_is_no_patch_are_whole() -> None:
+    mixture = some_mixture(3, 6)
+    features = torch.from_numpy(rng(1).normal(size=(6, 30))).float()
+    torch.testing.assert_close(QuickLikelihood(mixture)(features), mixture.log_joint(features), rtol=1e-5, atol=1e-4)
 
 
 # The mixture as data

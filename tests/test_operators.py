@@ -20,6 +20,7 @@ from reference import operators as reference
 from slir.errors import InputError
 from slir.operators import Blur, Compose, Downsample, Identity, Linear, Mask, Operator, adjoint_error
 from slir.operators import convolution as convolution_module
+from slir.solvers.cg import cg
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -615,3 +616,95 @@ def test_bad_input_says_what_value_and_remedy(name: str) -> None:
     for word in words:
         assert word in message
     assert len(message.split(". ", 1)[1]) > 5  # a remedy stands after the fault
+
+
+# Hints at an inverse
+
+
+HINTED = [
+    *(Blur(random_psf(4, 3), border) for border in BORDERS),  # type: ignore[arg-type]
+    Mask(some_missing(12, 18)),
+]
+
+
+@pytest.mark.parametrize("operator", HINTED)
+@pytest.mark.parametrize(("weight", "ridge", "smooth"), [(1.0, 0.1, 0.0), (40.0, 1.0, 0.0), (1.0, 0.0, 0.3)])
+def test_inverse_hints_are_symmetric_and_positive(
+    operator: Operator, weight: float, ridge: float, smooth: float
+) -> None:
+    x, v = (torch.from_numpy(rng(seed).normal(size=(13, 18))) for seed in (1, 2))
+    x, v = x[:12], v[:12]
+    hint = operator.inverse_hint(x, weight, ridge, smooth)
+    assert hint is not None
+    torch.testing.assert_close((v * hint(x)).sum(), (hint(v) * x).sum())
+    assert float((x * hint(x)).sum()) > 0
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        Blur(random_psf(4, 3), "circular"),
+        Mask(some_missing(12, 18)),
+    ],
+)
+def test_an_inverse_hint_is_exact_on_a_torus(operator: Operator) -> None:
+    x = torch.from_numpy(rng(1).normal(size=(12, 18)))
+    hint = operator.inverse_hint(x, 3.0, 0.5)
+    assert hint is not None
+    torch.testing.assert_close(hint(3 * operator.normal(x) + 0.5 * x), x, rtol=1e-4, atol=1e-4)
+
+
+def test_an_inverse_hint_saves_steps() -> None:
+    operator = Blur(np.ones((5, 5)) / 25)
+    y = torch.from_numpy(rng(3).normal(size=(40, 50)))
+    rhs = operator.adjoint(y)
+
+    def solve(hint: Callable[[Tensor], Tensor] | None) -> int:
+        return int(cg(lambda x: operator.normal(x) + 1e-3 * x, rhs, tol=1e-4, precondition=hint).stats["steps"])
+
+    assert solve(operator.inverse_hint(rhs, 1.0, 1e-3)) < 0.5 * solve(None)
+
+
+@pytest.mark.parametrize("operator", [Identity(), Downsample(2), Linear(np.eye(12), (3, 4), (3, 4))])
+def test_no_hint_where_none_is_known(operator: Operator) -> None:
+    assert operator.inverse_hint(torch.zeros(6, 7), 1.0, 1.0) is None
+
+
+# Parts
+
+
+def test_parts_see_what_the_whole_sees() -> None:
+    """Inside, y of a part is a part of y. x of a part begins where the part does, beyond y by the blur's margin."""
+    x = torch.from_numpy(rng(4).normal(size=(40, 48)))
+    for operator in (
+        Identity(),
+        Blur(random_psf(5, 4)),
+        Blur(random_psf(5, 4), "reflect"),
+        Downsample(2, "bicubic"),
+        Mask(some_missing(40, 48)),
+        Compose(Mask(some_missing(36, 45)), Blur(random_psf(5, 4))),
+    ):
+        y, scale = operator.forward(x), operator.scale
+        margins = (x.shape[0] - scale * y.shape[0], x.shape[1] - scale * y.shape[1])
+        rows, cols = slice(6, 16), slice(4, 18)
+        part = operator.part(rows, cols)
+        assert part is not None
+        tall, wide = scale * 10 + margins[0], scale * 14 + margins[1]
+        seen = part.forward(x[scale * 6 : scale * 6 + tall, scale * 4 : scale * 4 + wide])
+        deep = -(-operator.reach // scale)
+        inner = (slice(deep, 10 - deep), slice(deep, 14 - deep))
+        torch.testing.assert_close(seen[inner], y[rows, cols][inner])
+
+
+def test_what_cannot_be_cut() -> None:
+    rows = cols = slice(0, 4)
+    missing = np.zeros((8, 8), bool)
+    missing[:4, :4] = True
+    for operator in (
+        Blur(random_psf(3, 3), "circular"),
+        Downsample(2, border="circular"),
+        Mask(missing),
+        Linear(np.eye(64), (8, 8), (8, 8)),
+        Compose(Blur(random_psf(3, 3)), Mask(missing)),
+    ):
+        assert operator.part(rows, cols) is None

@@ -105,3 +105,31 @@ def test_bad_input(shape: tuple[int, int], size: int, stride: int, words: tuple[
         PatchGrid(shape, size, stride)
     for word in words:
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("patches", [1, 7, 40, 10**6])
+@pytest.mark.parametrize(
+    ("shape", "size", "stride"), [((17, 22), 5, 2), ((16, 21), 4, 4), ((9, 9), 9, 1), ((20, 8), 3, 1)]
+)
+def test_bands_are_parts_of_the_whole(shape: tuple[int, int], size: int, stride: int, patches: int) -> None:
+    grid, x = PatchGrid(shape, size, stride), image(shape)
+    bands = list(grid.bands(patches))
+    assert [row for band in bands for row in range(len(grid.starts[0]))[band]] == list(range(len(grid.starts[0])))
+    for window in (None, size + 4, max(1, size - 2)):
+        if window is not None and window - size >= min(shape):
+            continue
+        parts = [grid.extract(x, window, rows=band) for band in bands]
+        assert torch.equal(torch.cat(parts), grid.extract(x, window))
+    total = torch.zeros(shape, dtype=x.dtype)
+    for band in bands:
+        assert grid.assemble(grid.extract(x, rows=band), rows=band, into=total) is total
+    torch.testing.assert_close(total, grid.assemble(grid.extract(x)))
+
+
+def test_patches_can_be_put_between_others() -> None:
+    grid, x = PatchGrid((12, 13), 4, 3), image((12, 13))
+    wide = torch.full((len(grid), 20), -1.0, dtype=x.dtype)
+    grid.extract(x, out=wide[:, 2:18])
+    assert torch.equal(wide[:, 2:18], grid.extract(x))
+    assert bool((wide[:, :2] == -1).all())
+    assert bool((wide[:, 18:] == -1).all())

@@ -37,7 +37,7 @@ SLOPE = 0.07
 CONTRAST = 0.2
 """Standard deviation of the 1/f field that the unit is measured on."""
 
-TOLERANCE = 0.002
+TOLERANCE = 5e-5
 """Root mean square error that the x-update may leave in x, as a share of the stage's level."""
 
 FIELD = 128
@@ -62,8 +62,8 @@ def smooth_start(operator: Operator, y: Tensor, sigma: float) -> Tensor:
         lambda x: operator.normal(x) + weight * _laplacian(x),
         operator.adjoint(y),
         start=guess,
-        target=2e-5 * guess.numel() ** 0.5 * weight,
-        max_steps=150,
+        target=2e-6 * guess.numel() ** 0.5 * weight,
+        max_steps=300,
         precondition=operator.inverse_hint(guess, 1.0, 0.0, weight),
     ).value
 

@@ -31,12 +31,7 @@ def task_of(operator: Operator) -> str:
 
 
 class Family(ABC):
-    """Degradations of one kind, and how often each of them is met.
-
-    misjudged: how far the σ that is told may be from the true one, at most, as a logarithm: 0.2 is about 20 %.
-    """
-
-    misjudged: float = 0.0
+    """Degradations of one kind, and how often each of them is met."""
 
     @property
     @abstractmethod
@@ -112,7 +107,6 @@ class AnyBlur(Family):
     sizes: tuple[int, int] = (3, 65)
     low: float = 0.002
     high: float = 0.1
-    misjudged: float = 0.25
     kind = "deblur"
 
     def __post_init__(self) -> None:

@@ -22,7 +22,7 @@ from slir.losses import Loss, loss_named
 from slir.model import Model, Prior, Stage
 from slir.operators import Operator
 from slir.recipes import ROUNDING, recipe
-from slir.weights import KernelRidge, NadarayaWatson, Nystrom, Weights
+from slir.weights import Weights, weights_named
 
 VIEWS = {"seen": ("seen", "seen"), "clean": ("clean", "clean"), "seen-then-clean": ("seen", "clean")}
 """Which side of the bank's pairs describes it in the first stage, and in the later ones."""
@@ -104,19 +104,6 @@ def checked_sigma(sigma: float) -> float:
         remedy = "It is the noise's standard deviation where the range is 1: 25/255 for 25 on an 8-bit image."
         raise InputError("sigma", "be a number from 0 to 1", repr(sigma), remedy)
     return float(sigma)
-
-
-def weights_named(weights: str | Weights, *, s: float, lam: float, kernel: str) -> Weights:
-    """The weights that a name stands for; `Weights` pass through."""
-    if isinstance(weights, Weights):
-        return weights
-    if weights == "nw":
-        return NadarayaWatson(s=s, kernel=kernel)
-    known: dict[str, Callable[..., Weights]] = {"krr": KernelRidge, "nystrom": Nystrom}
-    if weights not in known:
-        rule = f"be one of nw, {', '.join(known)} or slir.weights"
-        raise InputError("weights", rule, repr(weights), "Pick one of these.")
-    return known[weights](s=s, lam=lam, kernel=kernel)
 
 
 def fit(

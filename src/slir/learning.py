@@ -9,7 +9,6 @@ all.)
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -33,7 +32,7 @@ from slir.patches import PatchGrid
 from slir.plans import Plan, StagePlan, cascade_plan
 from slir.restoration import begin_learnt, solve
 from slir.views import State, look
-from slir.weights import KernelRidge, NadarayaWatson, Nystrom, Weights
+from slir.weights import Weights, weights_named
 from slir.weights.cell_ridge import Sums, fit_cell_ridge
 
 Progress = Callable[[int, int, str], None]
@@ -100,7 +99,8 @@ def fit_cascade(
     if len(names) != len(planes):
         raise InputError("groups", f"hold one number for each of the {len(planes)} images", len(names), "See images.")
     order = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    cases = draw_cases(planes, [order[name] for name in names], family, crops, side, folds, generator, target)
+    kin = [order[name] for name in names]
+    cases = draw_cases(planes, kin, family, crops, side, folds, generator, target, plan.caution)
     folds = max(case.fold for case in cases) + 1
     report()
     partition = _Partition(cases, plan, generator)
@@ -165,6 +165,7 @@ def draw_cases(
     folds: int,
     generator: torch.Generator,
     device: torch.device,
+    caution: float = 1.0,
 ) -> list[Case]:
     """Crops of the planes, degraded: equally many from each plane, at places and in orientations drawn at random."""
     cases = []
@@ -178,8 +179,7 @@ def draw_cases(
         if float(torch.rand(1, generator=generator)) < 0.5:  # half of the world's pictures come in 8 bits
             y = (y * 255).round() / 255
         row, col, height, width = operator.shown((y.shape[0], y.shape[1]))
-        off = family.misjudged * (2 * float(torch.rand(1, generator=generator)) - 1)
-        state = begin_learnt(y.to(device), operator, sigma * math.exp(off))
+        state = begin_learnt(y.to(device), operator, caution * sigma)
         fold = groups[source] % folds if len(set(groups)) > 1 else number % folds
         inside = (slice(row, row + height), slice(col, col + width))
         cases.append(Case(clean.to(device) / state.unit, state, fold, inside))
@@ -255,7 +255,7 @@ def _fit_stage(
     if own.weights == "cells":
         whole, parts = _fit_cells(cases, views, stage, partition.at(own.partition or plan.partition, covariance), folds)
     else:
-        whole, parts = _fit_bank(cases, views, stage, _weights_named(own.weights), folds, plan.pairs, generator)
+        whole, parts = _fit_bank(cases, views, stage, weights_named(own.weights), folds, plan.pairs, generator)
     wishes = []
     for case, images in zip(cases, views):
         grid = stage.grid((case.clean.shape[0], case.clean.shape[1]))
@@ -341,16 +341,6 @@ def _pairs(case: Case, images: list[Tensor], stage: LearntStage) -> tuple[Tensor
     )
     seen, patches = stage.features(images, case.state.z, grid)
     return seen[shown], patches[shown], (grid.extract(case.clean) - patches)[shown]
-
-
-def _weights_named(weights: str | Weights) -> Weights:
-    if isinstance(weights, Weights):
-        return weights
-    known: dict[str, Weights] = {"nw": NadarayaWatson(), "krr": KernelRidge(), "nystrom": Nystrom()}
-    if weights not in known:
-        rule = f"be cells, {', '.join(known)} or slir.weights"
-        raise InputError("weights", rule, repr(weights), "Pick one of these.")
-    return known[weights]
 
 
 def _error_covariance(cases: list[Case], size: int) -> Tensor:

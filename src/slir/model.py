@@ -27,7 +27,7 @@ from slir.weights import Fitted, Weights
 SOLVERS = {"auto": "", "weiszfeld": "error", "newton": "residual", "sdca": "gap", "dual-free": "residual"}
 """Solvers of the z-update, and by which of its statistics each says how far it is from the minimum."""
 
-X_TOLERANCE = 4e-4
+X_TOLERANCE = 2e-5
 """Root mean square error that the x-update may leave in x, whose range is 1: a tenth of an 8-bit grey level."""
 
 DUAL = ("sdca", "dual-free")

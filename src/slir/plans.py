@@ -38,6 +38,8 @@ class Plan:
     """stages: in order. cells: how many. partition: which kind, one of PARTITIONS. size, stride: of the patches.
 
     patches: clean patches that the cells are found from. pairs: that a stage with a bank keeps.
+    caution: by how much σ is overstated while it learns. Pictures in use often have more texture than those that were
+        learnt from; with more caution less of it is taken for noise.
     """
 
     stages: tuple[StagePlan, ...]
@@ -47,6 +49,7 @@ class Plan:
     stride: int = 2
     patches: int = 100_000
     pairs: int = 8_000
+    caution: float = 1.0
 
     def __post_init__(self) -> None:
         _check_partition(self.partition)
@@ -63,6 +66,8 @@ class Plan:
                         "views", rule, view.name, f"Known there: {', '.join(sorted(before)) or 'nothing'}."
                     )
             before |= {"z", *(view.name for view in stage.views if isinstance(view, Similar))}
+        if not self.caution > 0:
+            raise InputError("caution", "be positive", self.caution, "1 takes σ as it is.")
         if self.cells < 1:
             raise InputError("cells", "be at least 1", self.cells, "100 is a start.")
 
@@ -89,6 +94,7 @@ GROUPS = Similar(size=6, count=48, stride=4)
 FINE = Similar(size=4, count=24, stride=4, like=6)
 """Groups of 6×6 patches, and of the 4×4 in their middles."""
 
+DENSE_GROUPS, DENSE_FINE = replace(GROUPS, stride=3), replace(FINE, stride=3)
 COARSE = Similar(size=6, count=48, scale=2)
 
 
@@ -103,8 +109,8 @@ def _denoising(stages: int | None) -> Plan:
     count = stages or 3
     follow = 30.0
     first = StagePlan((Estimate(window=12),), follow)
-    second = StagePlan((Estimate(), Data(), GROUPS, FINE, COARSE), follow)
-    later = StagePlan((Estimate(), Data(), GROUPS, FINE, COARSE, Before(), Before(name=GROUPS.name)), follow)
+    second = StagePlan((Estimate(), Data(), DENSE_GROUPS, DENSE_FINE, COARSE), follow)
+    later = replace(second, views=(*second.views, Before(), Before(name=DENSE_GROUPS.name)))
     return Plan((first, second, *[_settled(later)] * max(0, count - 2))[:count])
 
 
@@ -122,11 +128,11 @@ def _deblurring(stages: int | None) -> Plan:
 
 
 def _upsampling(stages: int | None) -> Plan:
-    """Every patch counts, wherever it lies between the samples."""
+    """z is of the samples' making, so what is missing depends on where a patch lies between them."""
     count = stages or 3
     first = StagePlan((Estimate(window=12), GROUPS))
     later = StagePlan((Estimate(), Data(), GROUPS, FINE, Before()))
-    return Plan((first, later, *[_settled(later)] * max(0, count - 2))[:count], stride=1)
+    return Plan((first, later, *[_settled(later)] * max(0, count - 2))[:count])
 
 
 def _inpainting(stages: int | None) -> Plan:

@@ -90,9 +90,10 @@ def _pieces(shape: Shape, operator: Operator, model: Model, side: int) -> Iterat
     margin = -(-halo(model, operator) // (scale * step)) * step
     side = max(1, max(side, LEAST) // (scale * step)) * step
     axes = []
+    whole = shape[0] * shape[1] <= side**2
     for length in shape:
         axis = []
-        count = 1 if length <= side + 2 * margin else -(-length // side)
+        count = 1 if whole or length <= side + 2 * margin else -(-length // side)
         steps = -(-length // step)
         for part in chunks(steps, -(-steps // count)):
             own = slice(step * part.start, min(step * part.stop, length))
@@ -126,7 +127,7 @@ def halo(model: Model, operator: Operator) -> int:
             similar = [view for view in stage.views if isinstance(view, Similar)]
             reach += max((view.scale * (view.radius + (view.like or view.size)) for view in similar), default=0)
         far += reach
-    return max(48, far // 2) + 4 * operator.reach
+    return far + 4 * operator.reach
 
 
 def tile_side(model: Model, device: torch.device) -> int:

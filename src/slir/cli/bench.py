@@ -88,6 +88,33 @@ def cascade(
 
 
 @bench_app.command()
+def speed(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the figures (JSON) and the plot.")] = Path(
+        "bench-results"
+    ),
+    peers: Annotated[bool, typer.Option("--peers", help="Time other methods in the same run too.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small pictures and banks alone: a minute or two.")] = False,
+    task: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this task; may be given more than once.")
+    ] = None,
+    device: options.Device = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Measure time, memory and PSNR against the number of pixels, up to 12 million: half an hour. Needs no data.
+
+    Example: slir bench speed --quick --peers
+    """
+    from slir.bench.speed import TASKS, main
+    from slir.errors import InputError
+
+    for name in task or ():
+        if name not in TASKS:
+            raise InputError("--task", f"be one of {', '.join(TASKS)}", repr(name), "Pass one of these names.")
+    with progress_bar(quiet=quiet) as progress:
+        main(out=out, device=device, peers=peers, quick=quick, tasks=task or TASKS, progress=progress)
+
+
+@bench_app.command()
 def correlation(
     data: Annotated[Path, typer.Option(metavar="DIR", help="Folder with the data sets.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the picture and the numbers.")] = Path(

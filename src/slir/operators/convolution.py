@@ -131,14 +131,7 @@ class Convolution:
         shape = (height, width)
         if self.border != "circular":
             shape = (next_fast_len(height, real=True), next_fast_len(width, real=True))
-        down, across = (
-            2 - 2 * torch.cos(2 * torch.pi * steps)
-            for steps in (torch.fft.fftfreq(shape[0]).to(like), torch.fft.rfftfreq(shape[1]).to(like))
-        )
-        power = self._spectrum(shape, like).abs().square()
-        divisor = weight * power + ridge + smooth * (down[:, None] + across)
-        # A hair of the mean keeps frequencies that nothing speaks of (the constant, without a ridge) within reach.
-        divisor += 1e-6 * divisor.mean()
+        divisor = weight * self._spectrum(shape, like).abs().square() + _roughness(shape, like, ridge, smooth)
         return lambda v: torch.fft.irfft2(torch.fft.rfft2(v, s=shape) / divisor, s=shape)[..., :height, :width]
 
     def _spectrum(self, shape: Shape, like: Tensor, shift: Shape = (0, 0)) -> Tensor:
@@ -151,3 +144,12 @@ class Convolution:
             complex_type = torch.complex128 if like.dtype == torch.float64 else torch.complex64
             self._spectra[key] = spectrum.to(like.device, complex_type)
         return self._spectra[key]
+
+
+def _roughness(shape: Shape, like: Tensor, ridge: float, smooth: float) -> Tensor:
+    """The spectrum of ridge·I + smooth·∇ᵀ∇ on a torus. A hair more where it would vanish: for the constant."""
+    down, across = (
+        2 - 2 * torch.cos(2 * torch.pi * steps)
+        for steps in (torch.fft.fftfreq(shape[0]).to(like), torch.fft.rfftfreq(shape[1]).to(like))
+    )
+    return (ridge + smooth * (down[:, None] + across)).clamp_(min=1e-4 * smooth)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,13 @@ class Mask(Operator):
 
     def normal(self, x: Tensor) -> Tensor:
         return self.forward(x)
+
+    def inverse_hint(
+        self, like: Tensor, weight: float, ridge: float, smooth: float = 0.0
+    ) -> Callable[[Tensor], Tensor] | None:
+        """Exact without smoothing; with it, its diagonal."""
+        diagonal = torch.where(self.missing.to(like.device), 0.0, weight) + ridge + 4 * smooth
+        return lambda v: v / diagonal
 
     def guess(self, y: Tensor) -> Tensor:
         """Missing pixels from their known neighbours: normalised Gaussian averages, from the finest that sees any."""

@@ -1,0 +1,145 @@
+"""Large images in tiles: what is cut, and that the result is that of the whole."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from slir import psf, tiles
+from slir.bank import degrade
+from slir.cascade import CellMaps, LearntStage
+from slir.cells import OneCell
+from slir.defaults import demo_picture, shipped_model
+from slir.fitting import paper_model
+from slir.model import Model
+from slir.operators import Blur, Compose, Downsample, Identity, Mask, Operator
+from slir.restoration import restore
+from slir.tiles import restore_tiled
+from slir.views import Data, Estimate, Similar
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def picture(side: int = 256) -> Tensor:
+    grey = demo_picture().astype(np.float64) @ np.array([0.299, 0.587, 0.114]) / 255
+    times = -(-side // 256)
+    return torch.from_numpy(np.tile(grey, (times, times))[:side, :side].copy()).float()
+
+
+def cascade(*, similar: bool = False, level: float = 1.0) -> Model:
+    """Two stages with maps drawn at random, small enough that estimates stay near y."""
+    views = (Estimate(), Data(), *([Similar(size=4, count=6, stride=4, radius=5)] if similar else []))
+    generator = torch.Generator().manual_seed(0)
+    maps = 0.02 * torch.randn(1, 16 * len(views), 16, generator=generator)
+    regression = CellMaps(OneCell(), maps, torch.eye(maps.shape[1]))
+    return Model((LearntStage(regression, views, 1.0, level, 4, 2), LearntStage(regression, views, 0.8, level, 4, 3)))
+
+
+SHAKE = psf.motion(5, 30)
+MISSING = np.random.default_rng(0).random((256, 256)) < 0.6
+OPERATORS: dict[str, Operator] = {
+    "identity": Identity(),
+    "blur": Blur(SHAKE),
+    "blur reflect": Blur(SHAKE, "reflect"),
+    "mask": Mask(MISSING),
+    "downsample": Downsample(2, "box"),
+    "mask and blur": Compose(Mask(MISSING[:248, :248]), Blur(np.outer(*[psf.gaussian(0.8).sum(0)] * 2))),
+}
+
+
+@pytest.mark.parametrize("shape", [(100, 130), (61, 400), (300, 300)])
+@pytest.mark.parametrize("side", [64, 70, 150])
+def test_every_pixel_belongs_to_one_tile(shape: tuple[int, int], side: int) -> None:
+    model, operator = cascade(similar=True), Blur(SHAKE)
+    step, margin = tiles.period(model), tiles.halo(model, operator)
+    assert step == 12  # strides 2 and 3, and groups at every fourth pixel
+    count = torch.zeros(shape)
+    for piece in tiles._pieces(shape, operator, model, side):
+        count[piece.own] += 1
+        for own, seen, within, length in zip(piece.own, piece.seen, piece.within, shape):
+            assert own.start % step == seen.start % step == 0
+            assert seen.start == 0 or own.start - seen.start >= margin
+            assert seen.stop == length or seen.stop - own.stop >= margin
+            assert (own.start, own.stop) == (seen.start + within.start, seen.start + within.stop)
+    assert bool((count == 1).all())
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_tiles_give_what_the_whole_gives(name: str) -> None:
+    operator, model = OPERATORS[name], cascade()
+    sigma = 0.02
+    x = picture()
+    y = degrade(x, operator, sigma, torch.Generator().manual_seed(1))
+    whole = operator.crop(restore(y, operator, model, sigma=sigma).x, (y.shape[0], y.shape[1]))
+    assert len(list(tiles._pieces((y.shape[0], y.shape[1]), operator, model, 64))) >= 4
+    found = restore_tiled(y, operator, model, sigma=sigma, tile=64)
+    assert found.x.shape == whole.shape
+    assert float((found.x - whole).abs().max()) < 1e-4
+    assert float((whole - operator.crop(operator.guess(y), (y.shape[0], y.shape[1]))).abs().max()) > 1e-2
+
+
+def test_tiles_of_the_shipped_denoiser() -> None:
+    """Groups, cells and a coarser image: all that may depend on where a tile begins."""
+    x = picture(400)
+    y = x + 0.1 * torch.randn(x.shape, generator=torch.Generator().manual_seed(2))
+    model = shipped_model("denoise")
+    whole = restore(y, Identity(), model, sigma=0.1)
+    assert len(list(tiles._pieces((400, 400), Identity(), model, 120))) > 1
+    found = restore_tiled(y, Identity(), model, sigma=0.1, tile=120)
+    assert float((found.x - whole.x).abs().max()) < 1e-4
+    assert found.residual == pytest.approx(whole.residual, rel=1e-4)
+
+
+def test_tiles_of_the_papers_stages() -> None:
+    x = picture(200)
+    operator = Blur(psf.gaussian(0.8))
+    model = paper_model([x[:96, :96]], operator, 0.02, m=300, loss="squared", weights="nw")
+    y = degrade(x, operator, 0.02, torch.Generator().manual_seed(1))
+    whole = operator.crop(restore(y, operator, model, sigma=0.02).x, (y.shape[0], y.shape[1]))
+    found = restore_tiled(y, operator, model, sigma=0.02, tile=64).x
+    # The x-update stops at a tenth of a grey level, on the whole's error or on the tile's.
+    assert float((found - whole).abs().max()) < 2e-3
+
+
+@pytest.mark.parametrize("operator", [Blur(SHAKE, "circular"), Identity()])
+def test_what_cannot_or_need_not_be_cut_is_restored_whole(operator: Operator) -> None:
+    x, model = picture(80), cascade()
+    y = degrade(x, operator, 0.02, torch.Generator().manual_seed(1))
+    whole = restore(y, operator, model, sigma=0.02)
+    tile = 64 if isinstance(operator, Blur) else None
+    found = restore_tiled(y, operator, model, sigma=0.02, tile=tile)
+    assert torch.equal(found.x, operator.crop(whole.x, (80, 80)))
+    assert found.stats == whole.stats
+
+
+def test_a_tile_of_which_nothing_is_known() -> None:
+    missing = np.zeros((160, 160), bool)
+    missing[:130, :130] = True
+    operator, model = Mask(missing), cascade()
+    y = operator.forward(picture(160))
+    whole = restore(y, operator, model)
+    assert torch.equal(restore_tiled(y, operator, model, tile=64).x, whole.x)
+
+
+def test_progress_counts_all_tiles() -> None:
+    told: list[tuple[int, int, str]] = []
+    y = picture(200)
+    restore_tiled(y, Identity(), cascade(), sigma=0.1, tile=64, progress=lambda *step: told.append(step))
+    count = len(list(tiles._pieces((200, 200), Identity(), cascade(), 64)))
+    assert count > 1
+    assert [done for done, _, _ in told] == sorted(done for done, _, _ in told)
+    assert told[0][0] == 0
+    assert told[-1][0] == told[-1][1] == 2 * count
+
+
+def test_tiles_shrink_with_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, device = cascade(), torch.device("cpu")
+    monkeypatch.setattr(tiles, "memory_for_tiles", lambda device: 2**30)
+    large = tiles.tile_side(model, device)
+    monkeypatch.setattr(tiles, "memory_for_tiles", lambda device: 2**28)
+    assert tiles.tile_side(model, device) == pytest.approx(large / 2, abs=1)
+    assert math.isfinite(large)
