@@ -105,13 +105,14 @@ def _settled(stage: StagePlan) -> StagePlan:
 
 
 def _denoising(stages: int | None) -> Plan:
-    """x stays y throughout: with B = I the data have nothing to say that y does not show."""
+    """x stays y throughout: with B = I the data have nothing to say that y does not show. Matches are found anew in
+    every stage: through much noise, the first are poor."""
     count = stages or 3
     follow = 30.0
     first = StagePlan((Estimate(window=12),), follow)
     second = StagePlan((Estimate(), Data(), DENSE_GROUPS, DENSE_FINE, COARSE), follow)
     later = replace(second, views=(*second.views, Before(), Before(name=DENSE_GROUPS.name)))
-    return Plan((first, second, *[_settled(later)] * max(0, count - 2))[:count])
+    return Plan((first, second, *[later] * max(0, count - 2))[:count])
 
 
 def _deblurring(stages: int | None) -> Plan:
