@@ -186,9 +186,9 @@ def test_iterates_are_what_stages_see(splitting: str, monkeypatch: pytest.Monkey
     described: list[Tensor] = []
     original = DctDescriptor.features
 
-    def spy(self: DctDescriptor, image: Tensor, grid: PatchGrid) -> Tensor:
+    def spy(self: DctDescriptor, image: Tensor, grid: PatchGrid, rows: slice = slice(None)) -> Tensor:
         described.append(image.clone())
-        return original(self, image, grid)
+        return original(self, image, grid, rows)
 
     monkeypatch.setattr(DctDescriptor, "features", spy)
     restore(seen[0][1], Identity(), model)  # x⁽⁰⁾ is y for the identity
