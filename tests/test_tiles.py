@@ -83,8 +83,8 @@ def test_tiles_give_what_the_whole_gives(name: str) -> None:
 
 
 def test_tiles_of_the_shipped_denoiser() -> None:
-    """Groups, cells and a coarser image: all that may depend on where a tile begins. Where two patches are equally near,
-    or two cells equally likely, the last bit decides, and products of other sizes round otherwise."""
+    """Groups, cells and a coarser image: all that may depend on where a tile begins. Where two patches are equally
+    near, or two cells equally likely, the last bit decides, and products of other sizes round otherwise."""
     x = picture(400)
     y = x + 0.1 * torch.randn(x.shape, generator=torch.Generator().manual_seed(2))
     model = shipped_model("denoise")
