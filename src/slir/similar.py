@@ -20,6 +20,9 @@ TILE = 56
 GROUPS = 1024
 """Groups that `collaborate` filters at a time on a CPU, whose caches they should not leave."""
 
+BAND = 64
+"""Fewest rows of references that `collaborate` takes at a time."""
+
 SIDE = 18
 """Largest matrices that `_root_of_inverse` takes whole: smaller ones cost more steps, larger ones more passes."""
 
@@ -131,9 +134,9 @@ def collaborate(noisy: Tensor, pilot: Tensor, groups: Tensor, variance: float | 
     (height, width), k = noisy.shape, size**2
     total, weight = torch.zeros_like(noisy), torch.zeros_like(noisy)
     # Patches are copied out of a band of rows at a time: three images of them, which groups then take whole rows from.
-    a_row = 3 * width * k * noisy.element_size()
-    reach = len(groups) / height * max(1, rows_that_fit(a_row, noisy.device) - 48)
-    for band in chunks(len(groups), max(1, int(reach))):
+    # A band reaches beyond its references as far as matches lie, so thin ones would copy most rows again and again.
+    rows = max(BAND, rows_that_fit(3 * width * k * noisy.element_size(), noisy.device))
+    for band in chunks(len(groups), max(1, len(groups) * rows // height)):
         own = groups[band]
         first, last = int(own.min()) // width, int(own.max()) // width + size
         taken, trust = _filtered(noisy[first:last], pilot[first:last], own - first * width, float(variance), size)

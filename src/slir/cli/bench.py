@@ -10,6 +10,13 @@ import typer
 from slir.cli import options, show
 from slir.cli.progress import progress_bar
 
+Data = Annotated[Path, typer.Option(metavar="DIR", help="Folder with the data sets.")]
+Out = Annotated[Path, typer.Option(metavar="DIR", help="Folder for figures (CSV, JSON) and pictures.")]
+Smoke = Annotated[bool, typer.Option("--smoke", help="Almost nothing: only to see that it runs.")]
+Peers = Annotated[bool, typer.Option("--peers", help="Run other methods on the same images too.")]
+Tables = Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this table; may be given more than once.")]
+OUT = Path("bench-results")
+
 bench_app = typer.Typer(no_args_is_help=True, help="Measure slir against the paper and against other methods.")
 
 
@@ -20,18 +27,14 @@ def _bench() -> None:
 
 @bench_app.command()
 def paper(
-    data: Annotated[Path, typer.Option(metavar="DIR", help="Folder with the data sets.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for tables (CSV, JSON) and pictures.")] = Path(
-        "bench-results"
-    ),
+    data: Data,
+    out: Out = OUT,
     subset: Annotated[
         bool, typer.Option("--subset", help="Every eighth of the large set's images, all others.")
     ] = False,
-    smoke: Annotated[bool, typer.Option("--smoke", help="Almost nothing: only to see that it runs.")] = False,
-    peers: Annotated[bool, typer.Option("--peers", help="Run other methods on the same images too.")] = False,
-    table: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this table; may be given more than once.")
-    ] = None,
+    smoke: Smoke = False,
+    peers: Peers = False,
+    table: Tables = None,
     device: options.Device = None,
     quiet: options.Quiet = False,
 ) -> None:
@@ -49,20 +52,16 @@ def paper(
 
 @bench_app.command()
 def cascade(
-    data: Annotated[Path, typer.Option(metavar="DIR", help="Folder with the data sets.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for tables (CSV, JSON) and pictures.")] = Path(
-        "bench-results"
-    ),
+    data: Data,
+    out: Out = OUT,
     full: Annotated[bool, typer.Option("--full", help="All images of the large set, not every eighth.")] = False,
-    smoke: Annotated[bool, typer.Option("--smoke", help="Almost nothing: only to see that it runs.")] = False,
+    smoke: Smoke = False,
     fitted: Annotated[
         bool, typer.Option("--fitted", help="Fit cascades to the benchmark too: minutes on a GPU, hours without.")
     ] = False,
-    peers: Annotated[bool, typer.Option("--peers", help="Run other methods on the same images too.")] = False,
+    peers: Peers = False,
     previous: Annotated[bool, typer.Option("--previous", help="Run the paper's configurations too.")] = False,
-    table: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this table; may be given more than once.")
-    ] = None,
+    table: Tables = None,
     device: options.Device = None,
     quiet: options.Quiet = False,
 ) -> None:
@@ -89,10 +88,8 @@ def cascade(
 
 @bench_app.command()
 def speed(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the figures (JSON) and the plot.")] = Path(
-        "bench-results"
-    ),
-    peers: Annotated[bool, typer.Option("--peers", help="Time other methods in the same run too.")] = False,
+    out: Out = OUT,
+    peers: Peers = False,
     quick: Annotated[bool, typer.Option("--quick", help="Small pictures and banks alone: a minute or two.")] = False,
     task: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only this task; may be given more than once.")
@@ -116,10 +113,8 @@ def speed(
 
 @bench_app.command()
 def correlation(
-    data: Annotated[Path, typer.Option(metavar="DIR", help="Folder with the data sets.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the picture and the numbers.")] = Path(
-        "bench-results"
-    ),
+    data: Data,
+    out: Out = OUT,
     images: Annotated[int, typer.Option(metavar="N", min=2, help="How many crops to average over.")] = 30,
     quiet: options.Quiet = False,
 ) -> None:
