@@ -13,7 +13,7 @@ from hypothesis.strategies import DrawFn
 
 from reference import similar as reference
 from slir import similar
-from slir.compute import chunks
+from slir.compute import rows_that_fit
 from slir.errors import InputError
 from slir.patches import PatchGrid
 from slir.similar import collaborate, match
@@ -81,11 +81,11 @@ def check_match(x: np.ndarray, given: dict[str, int], dtype: torch.dtype) -> Non
 
 
 @settings(max_examples=60, deadline=None)
-@given(settings_of_match(), st.sampled_from(DTYPES), st.sampled_from([1, 7, similar.TILE]))
+@given(settings_of_match(), st.sampled_from(DTYPES), st.sampled_from([1, 7, similar.TILE["cpu"]]))
 def test_match_against_all_pairs(case: tuple[tuple[int, int], dict[str, int]], dtype: torch.dtype, tile: int) -> None:
     shape, given = case
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(similar, "TILE", tile)
+        patch.setitem(similar.TILE, "cpu", tile)
         check_match(image(shape), given, dtype)
 
 
@@ -141,7 +141,7 @@ def test_tiles_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     x = noise((50, 71))
     groups = match(x, radius=9)
     for tile in (1, 17, 31, 1000):
-        monkeypatch.setattr(similar, "TILE", tile)
+        monkeypatch.setitem(similar.TILE, "cpu", tile)
         assert torch.equal(match(x, radius=9), groups)
 
 
@@ -160,7 +160,7 @@ def test_a_small_budget_makes_small_tiles(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(similar, "_match_tile", spy)
     for budget in (2**21, 2**22, 2**23):
         sizes.clear()
-        monkeypatch.setattr(sys.modules[chunks.__module__], "CPU_BUDGET", budget)
+        monkeypatch.setattr(sys.modules[rows_that_fit.__module__], "CPU_BUDGET", budget)
         assert torch.equal(match(x, radius=9), groups)
         assert len(sizes) > 1
         assert max(sizes) < budget / 3

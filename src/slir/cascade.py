@@ -43,6 +43,10 @@ TOLERANCE = 5e-5
 FIELD = 128
 """Side of that field, beyond what the operator reaches."""
 
+START = 3e-5
+"""Residual at which the start is good enough, as a share of the prior's weight: the stages see to the rest. Close to
+the border, where B says next to nothing, it may not get there for a small σ, and need not."""
+
 
 def least_noise(sigma: float) -> float:
     """σ, but never less than what rounding to 8 bits leaves."""
@@ -62,8 +66,8 @@ def smooth_start(operator: Operator, y: Tensor, sigma: float) -> Tensor:
         lambda x: operator.normal(x) + weight * _laplacian(x),
         operator.adjoint(y),
         start=guess,
-        target=2e-6 * guess.numel() ** 0.5 * weight,
-        max_steps=300,
+        target=START * guess.numel() ** 0.5 * weight,
+        max_steps=80,
         precondition=operator.inverse_hint(guess, 1.0, 0.0, weight),
     ).value
 
@@ -82,15 +86,17 @@ def _laplacian(x: Tensor) -> Tensor:
 def expected_error(operator: Operator, sigma: float, shape: Shape) -> float:
     """The unit: root mean square error of `smooth_start` on a 1/f field of x's `shape`; σ itself where B is I.
 
-    Operators that fit any size are tried on a small field; a mask belongs to one shape, and of a large one some blocks
-    are put together.
+    A blur leaves each frequency to itself, so that its error is a sum. Downsampling is tried on a small field; a mask
+    belongs to one shape, and of a large one some blocks are put together.
     """
     if isinstance(operator, Identity):
         return sigma
+    if isinstance(operator, Blur):
+        return max(_blur_error(operator.convolution.psf, sigma), sigma / 4)
     if isinstance(operator, Mask) and max(shape) > 4 * FIELD:
         operator = _mosaic(operator)
         shape = (operator.missing.shape[0], operator.missing.shape[1])
-    if isinstance(operator, Blur | Downsample):
+    if isinstance(operator, Downsample):
         side = FIELD + 2 * operator.reach
         shape = operator.for_training((min(shape[0], side), min(shape[1], side)))[1]
     field = _field(shape)
@@ -98,6 +104,23 @@ def expected_error(operator: Operator, sigma: float, shape: Shape) -> float:
     noise = torch.randn(y.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float32)
     error = smooth_start(operator, y + sigma * noise, sigma) - field
     return max(float(operator.crop(error, (y.shape[0], y.shape[1])).square().mean().sqrt()), sigma / 4)
+
+
+def _blur_error(psf: Tensor, sigma: float) -> float:
+    """The same on a torus, in expectation:  mean over frequencies of  |1 − Hb|² S + |H|² σ²,  H = b̄/(|b|² + σ²r/g²)
+
+    with b the PSF's spectrum, S that of the 1/f field and r that of ∇ᵀ∇."""
+    side = 2 * FIELD + max(psf.shape)
+    rows, cols = torch.fft.fftfreq(side, dtype=torch.float64)[:, None], torch.fft.fftfreq(side, dtype=torch.float64)
+    power = 1 / (rows.square() + cols.square() + (1 / 256) ** 2)
+    power[0, 0] = 0
+    power *= CONTRAST**2 / power.mean()
+    rough = 4 - 2 * torch.cos(2 * torch.pi * rows) - 2 * torch.cos(2 * torch.pi * cols)
+    passed = torch.fft.fft2(psf.double().cpu(), s=(side, side)).abs().square()  # |b|²
+    kept = passed + (sigma / SLOPE) ** 2 * rough
+    kept[0, 0] = passed[0, 0]
+    noise = torch.where(passed > 0, passed / kept.square(), 0.0) * sigma**2
+    return float((power * (1 - passed / kept).square() + noise).mean().sqrt())
 
 
 def _mosaic(mask: Mask) -> Mask:

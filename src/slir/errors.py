@@ -25,3 +25,11 @@ class FileError(SlirError, OSError):
     def __init__(self, path: object, reason: str, remedy: str):
         super().__init__(f"{path}: {reason}. {remedy}")
         self.path = str(path)
+
+
+class FullError(SlirError, MemoryError):
+    """Memory ran out even with the smallest chunks and tiles."""
+
+    def __init__(self, device: str, reason: str):
+        remedy = "Close what else uses it, or pass device='cpu'." if device != "cpu" else "Close what else uses it."
+        super().__init__(f"the memory of {device} is full, even for the smallest pieces ({reason}). {remedy}")

@@ -14,7 +14,7 @@ from torch import Tensor
 import slir
 from slir.arrays import grey_plane
 from slir.bank import sample_bank
-from slir.compute import pick_device
+from slir.compute import pick_device, sparing
 from slir.descriptors import DctDescriptor
 from slir.errors import InputError
 from slir.families import AnyBlur, AnyDownsampling, AnyMask, Family, Fixed, Noise
@@ -138,7 +138,8 @@ def fit(
         raise InputError("method", "be 'cascade' or 'paper'", repr(method), "Pick one of these.")
     from slir.learning import fit_cascade
 
-    return fit_cascade(images, family_for(task, operator, sigma, factor), **settings)
+    family = family_for(task, operator, sigma, factor)
+    return sparing(lambda: fit_cascade(images, family, **settings), pick_device(settings.get("device")))
 
 
 def family_for(

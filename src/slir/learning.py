@@ -100,7 +100,7 @@ def fit_cascade(
         raise InputError("groups", f"hold one number for each of the {len(planes)} images", len(names), "See images.")
     order = {name: number for number, name in enumerate(dict.fromkeys(names))}
     kin = [order[name] for name in names]
-    cases = draw_cases(planes, kin, family, crops, side, folds, generator, target, plan.caution)
+    cases = draw_cases(planes, kin, family, crops, side, folds, generator, target, plan)
     folds = max(case.fold for case in cases) + 1
     report()
     partition = _Partition(cases, plan, generator)
@@ -165,9 +165,13 @@ def draw_cases(
     folds: int,
     generator: torch.Generator,
     device: torch.device,
-    caution: float = 1.0,
+    plan: Plan | None = None,
 ) -> list[Case]:
-    """Crops of the planes, degraded: equally many from each plane, at places and in orientations drawn at random."""
+    """Crops of the planes, degraded: equally many from each plane, at places and in orientations drawn at random.
+
+    plan: how σ is misstated to what is learnt; None states it as it is.
+    """
+    caution, doubt = (plan.caution, plan.doubt) if plan else (1.0, 0.0)
     cases = []
     for number in range(crops):
         source = number % len(planes)
@@ -179,7 +183,10 @@ def draw_cases(
         if float(torch.rand(1, generator=generator)) < 0.5:  # half of the world's pictures come in 8 bits
             y = (y * 255).round() / 255
         row, col, height, width = operator.shown((y.shape[0], y.shape[1]))
-        state = begin_learnt(y.to(device), operator, caution * sigma)
+        told = caution * sigma
+        if doubt:
+            told *= 1 + doubt * (2 * float(torch.rand(1, generator=generator)) - 1)
+        state = begin_learnt(y.to(device), operator, told)
         fold = groups[source] % folds if len(set(groups)) > 1 else number % folds
         inside = (slice(row, row + height), slice(col, col + width))
         cases.append(Case(clean.to(device) / state.unit, state, fold, inside))

@@ -202,6 +202,14 @@ class Stage:
         assert self.beta is not None  # __post_init__ guarantees it
         solver = self._solver(fitted)
         centred = patches - mean
+        tiled = fitted.tiled if solver == "weiszfeld" and isinstance(self.loss, Euclidean) else None
+        if tiled is not None:
+            from slir.fused.launch import nw_euclidean
+
+            solution = nw_euclidean(tiled, seen, centred, self.beta, tol=self.tol, max_steps=self.max_steps)
+            z = solution.value + mean
+            stats = {f"z_{name}": value for name, value in solution.stats.items()}
+            return Pull(z.new_full((len(z),), self.beta), z.mul_(self.beta), stats)
         z = torch.empty_like(patches)
         m, k = fitted.clean.shape
         numbers = m * (2 * k + 6) if solver in DUAL else 4 * m + 4 * k * k  # held at a time for each patch

@@ -111,6 +111,8 @@ class PatchGrid:
         if blocks.shape[-1] == 1:
             blocks = blocks.expand(-1, -1, self.size**2)
         image = patches.new_zeros(self.shape) if into is None else into
+        if image.device.type != "cpu":
+            return self._folded(blocks, image, first, last)
         for i in range(self.size):
             down = self._slices(i, 0, first, last)
             for j in range(self.size):
@@ -118,6 +120,16 @@ class PatchGrid:
                 for to_row, from_row in down:
                     for to_col, from_col in self._slices(j, 1):
                         image[to_row, to_col] += values[from_row, from_col]
+        return image
+
+    def _folded(self, blocks: Tensor, image: Tensor, first: int, last: int) -> Tensor:
+        """The same with few launches, which is what counts on a GPU."""
+        for rows, down in self._slices(0, 0, first, last):
+            for cols, across in self._slices(0, 1):
+                own = blocks[down, across]
+                height, width = ((count - 1) * self.stride + self.size for count in own.shape[:2])
+                whole = F.fold(own.flatten(0, 1).T[None], (height, width), self.size, stride=self.stride)[0, 0]
+                image[rows.start : rows.start + height, cols.start : cols.start + width] += whole
         return image
 
     def counts(self, like: Tensor) -> Tensor:

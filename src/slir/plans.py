@@ -40,6 +40,7 @@ class Plan:
     patches: clean patches that the cells are found from. pairs: that a stage with a bank keeps.
     caution: by how much σ is overstated while it learns. Pictures in use often have more texture than those that were
         learnt from; with more caution less of it is taken for noise.
+    doubt: by what share σ is misstated either way while it learns. What never saw a wrong σ trusts it too far.
     """
 
     stages: tuple[StagePlan, ...]
@@ -50,6 +51,7 @@ class Plan:
     patches: int = 100_000
     pairs: int = 8_000
     caution: float = 1.0
+    doubt: float = 0.0
 
     def __post_init__(self) -> None:
         _check_partition(self.partition)
@@ -68,6 +70,8 @@ class Plan:
             before |= {"z", *(view.name for view in stage.views if isinstance(view, Similar))}
         if not self.caution > 0:
             raise InputError("caution", "be positive", self.caution, "1 takes σ as it is.")
+        if not 0 <= self.doubt < 1:
+            raise InputError("doubt", "lie between 0 and 1", self.doubt, "0 states σ as it is.")
         if self.cells < 1:
             raise InputError("cells", "be at least 1", self.cells, "100 is a start.")
 

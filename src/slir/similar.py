@@ -14,8 +14,9 @@ from slir.compute import chunks, rows_that_fit
 from slir.errors import InputError
 from slir.patches import PatchGrid
 
-TILE = 56
-"""Side in pixels of the tiles that `match` works on: smaller ones overlap more, larger ones sum more zeros."""
+TILE = {"cpu": 56, "cuda": 224}
+"""Side in pixels of the tiles that `match` works on: smaller ones overlap more, larger ones sum more zeros, which a GPU
+does in less time than it takes to be told."""
 
 GROUPS = 1024
 """Groups that `collaborate` filters at a time on a CPU, whose caches they should not leave."""
@@ -67,7 +68,7 @@ def match(pilot: Tensor, *, size: int = 8, radius: int = 16, stride: int = 3, co
     pixel, row · W + column. Each group begins with its reference, then come the others by distance, ties in no
     particular order. A reference with fewer than `count` candidates, itself included, repeats them in turn.
 
-    Works in tiles of at most TILE² pixels, so memory does not grow with the image. In a tile the squared differences
+    Works in tiles of so many pixels at most, so memory does not grow with the image. In a tile the squared differences
     for all offsets are summed over the patches' rows and then over their columns, both as products with a matrix of
     zeros and ones: more additions than a running sum has, but done in one pass, at the references alone, and without
     ever subtracting.
@@ -81,7 +82,9 @@ def match(pilot: Tensor, *, size: int = 8, radius: int = 16, stride: int = 3, co
     up, left = min(radius, height - size), min(radius, width - size)  # farther candidates never fit
     tall, wide = 2 * up + 1, 2 * left + 1
     # The difference, its square summed over rows, and over columns too: three arrays at most as large as the first.
-    side = min(TILE, isqrt(rows_that_fit(3 * tall * wide * pilot.element_size(), pilot.device)))
+    side = min(
+        TILE.get(pilot.device.type, 56), isqrt(rows_that_fit(3 * tall * wide * pilot.element_size(), pilot.device))
+    )
     most = max(1, (side - size) // stride + 1)
     rows, cols = (
         _runs(starts, length, size, reach, most, pilot)
@@ -183,9 +186,13 @@ def _root_of_inverse(matrices: Tensor) -> Tensor:
 
         A = [A₁ Bᵀ; B A₂],    R = [R₁ 0; −R₂ L R₁, R₂],    R₂ᵀR₂ = (A₂ − LLᵀ)⁻¹
 
-    Libraries factor such small matrices one by one; here a step is taken for all of them together.
+    On a CPU libraries factor such small matrices one by one; here a step is taken for all of them together.
     """
     k = matrices.shape[1]
+    if matrices.device.type != "cpu":
+        return torch.linalg.solve_triangular(
+            torch.linalg.cholesky_ex(matrices).L, torch.eye(k).to(matrices), upper=False
+        )
     if k <= SIDE:
         return _eliminated(matrices)
     first, last = slice(0, k // 2), slice(k // 2, k)

@@ -19,6 +19,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -28,15 +29,16 @@ import torch
 from torch import Tensor
 
 from slir.arrays import Array, Canvas, DataRange, canvas
-from slir.compute import pick_device
+from slir.compute import pick_device, sparing
 from slir.defaults import default_model
-from slir.errors import InputError, SlirWarning
+from slir.errors import InputError, SlirError, SlirWarning
 from slir.families import task_of
 from slir.model import Model
 from slir.noise import estimate_sigma
 from slir.operators import Blur, Downsample, Identity, Mask, Operator
 from slir.operators.convolution import Border
 from slir.operators.downsample import Antialias
+from slir.restoration import Restoration
 from slir.tiles import restore_tiled
 
 Progress = bool | Callable[[int, int, str], None]
@@ -230,8 +232,11 @@ def _restore(
     restored, stages, residuals = [], [], []
     with _meter(options.progress, len(planes)) as report:
         for number, (plane, noise) in enumerate(zip(planes, sigmas)):
-            model = (given or default_model(operator, noise)).to(device)
-            outcome = restore_tiled(plane, operator, model, sigma=noise, generator=generator, progress=report(number))
+            model = given or default_model(operator, noise)
+            work = partial(_restore_plane, plane, operator, model, noise, generator, report(number))
+            outcome = sparing(work, device)
+            if not bool(outcome.x.isfinite().all()):
+                raise SlirError(NOT_FINITE)
             residuals.append(outcome.residual * frame.span)
             restored.append(outcome.x)
             stages.append(outcome.stats)
@@ -250,6 +255,23 @@ def _restore(
     return Result(result, stats)
 
 
+def _restore_plane(
+    plane: Tensor,
+    operator: Operator,
+    model: Model,
+    sigma: float,
+    generator: torch.Generator,
+    progress: Callable[[int, int, str], None] | None,
+) -> Restoration:
+    """One plane, on the device where it is."""
+    model = model.to(plane.device)
+    return restore_tiled(plane, operator, model, sigma=sigma, generator=generator, progress=progress)
+
+
+NOT_FINITE = (
+    "the restoration ran into infinite numbers: the operator or the model holds values far beyond the image's. "
+    "Check the PSF or the linear map that was given, and fit the model anew."
+)
 MIN_SIDE = 16
 """Smallest side of an image that is restored: below it there is hardly a patch to see."""
 

@@ -29,7 +29,7 @@ class Commands(TyperGroup):
                 return super().invoke(ctx)
         except SlirError as error:
             show.error(str(error))
-            raise typer.Exit(_WRONG) from error
+            raise typer.Exit(_NO_MEMORY if isinstance(error, MemoryError) else _WRONG) from error
         except KeyboardInterrupt as error:
             show.error("interrupted; nothing was left half-written")
             raise typer.Exit(_INTERRUPTED) from error

@@ -9,6 +9,9 @@ from torch import Tensor
 
 from slir.solvers.solution import Solution, Verdict
 
+LOOKS = {"cuda": 4}
+"""Steps between two looks at the residual: a GPU that is asked has to finish first."""
+
 
 def cg(
     apply: Callable[[Tensor], Tensor],
@@ -31,32 +34,36 @@ def cg(
     """
     x = torch.zeros_like(rhs) if start is None else start.clone()
     residual = rhs.clone() if start is None else rhs - apply(x)
-    target = tol * float(rhs.norm()) if target is None else target
-    size = float(residual.norm())
     scale = max(float(rhs.norm()), 1e-30)
+    target = tol * scale if target is None else target
+    size = float(residual.norm())
     if size <= target:
         return Solution(x, Verdict.CONVERGED, {"steps": 0, "residual": size / scale})
     precondition = precondition or (lambda r: r)
     steer = precondition(residual)
     direction = steer.clone()
-    product = (residual * steer).sum()
+    product = _inner(residual, steer)
+    every = LOOKS.get(rhs.device.type, 1)
     verdict = Verdict.STEP_LIMIT
-    step = 0
-    while step < max_steps:
-        step += 1
+    for step in range(1, max_steps + 1):
         mapped = apply(direction)
-        curvature = (direction * mapped).sum()
-        if not bool(curvature > 0):
-            verdict = Verdict.INDEFINITE
-            break
-        length = product / curvature
-        x += length * direction
-        residual -= length * mapped
-        size = float(residual.norm())
-        if size <= target:
-            verdict = Verdict.CONVERGED
-            break
+        curvature = _inner(direction, mapped)
+        length = torch.where(curvature > 0, product / curvature, 0.0)
+        x.addcmul_(length, direction)
+        residual.addcmul_(length, mapped, value=-1)
+        if step % every == 0 or step == max_steps:
+            size, bent = torch.stack([residual.norm(), curvature]).tolist()
+            if size <= target:
+                verdict = Verdict.CONVERGED
+                break
+            if not bent > 0:
+                verdict = Verdict.INDEFINITE
+                break
         steer = precondition(residual)
-        previous, product = product, (residual * steer).sum()
-        direction = steer + (product / previous) * direction
+        previous, product = product, _inner(residual, steer)
+        direction = torch.addcmul(steer, product / previous, direction)
     return Solution(x, verdict, {"steps": step, "residual": size / scale})
+
+
+def _inner(a: Tensor, b: Tensor) -> Tensor:
+    return torch.dot(a.flatten(), b.flatten())

@@ -12,6 +12,12 @@ from slir.errors import InputError
 from slir.losses import Euclidean, Huber, Loss, Squared
 from slir.solvers.solution import Solution, Verdict
 
+FARTHEST = 4.0
+"""How far two steps may be continued: as if each were 0.8 of the one before."""
+
+LEAST = 0.4
+"""Share of a step that is left to go after it, at least."""
+
 
 def check_problem(alpha: Tensor, bank: Tensor, x: Tensor, beta: float, *, signed: bool = True) -> None:
     """Raise `InputError` unless alpha (c, m), bank (m, k), x (c, k) agree and are finite, and beta > 0.
@@ -60,8 +66,8 @@ def weiszfeld(
 
         z ← (βx + Σᵢ wᵢxⁱ) / (β + Σᵢ wᵢ),    wᵢ = αᵢ φ′(dᵢ)/dᵢ,    dᵢ = ‖z − xⁱ‖.
 
-    The energy never rises, provided that φ′(d)/d does not increase with d, as for every loss here. For the squared loss
-    one step is exact.
+    Such a step never raises the energy, provided that φ′(d)/d does not increase with d, as for every loss here. For the
+    squared loss one step is exact.
 
     The Euclidean loss has a kink at each xⁱ, where wᵢ is infinite; and the distances, which come from a matrix product,
     are worth nothing below about √ε‖xⁱ‖ (10⁻³ in float32). So the patch that pulls the hardest, a, keeps its norm as it
@@ -73,9 +79,16 @@ def weiszfeld(
     as one patch with the sum of their weights. Another patch nearer to z than those 10⁻³ pulls as if at that distance.
     (A matrix product in TF32 would make that 10⁻¹; PyTorch uses it only if told to.)
 
-    A patch has converged when min(r, max(1, ρ/(1 − ρ)))·‖Δz‖ < tol·scale, where Δz is the last change of z, ρ its ratio
-    to the change before it, r = Σ_{i≠a} wᵢ/β, and scale² = (mean squared distance of the bank to its mean) + ‖x − that
-    mean‖². By the strong convexity of the energy r‖Δz‖ bounds the distance to the minimum; the ratio foretells it.
+    Two steps show where a third would lead (Anderson's mixing of depth one): with g the result of a step from z, and
+    Δ = g − z,
+
+        z ← g + θ (g − g′),    θ = −⟨Δ, Δ − Δ′⟩ / ‖Δ − Δ′‖²,  at least 0 and at most FARTHEST,
+
+    primes marking the step before. That halves the number of steps. Where Δ grew, or g is the patch a itself, z ← g.
+
+    A patch has converged when min(r, max(LEAST, ρ/(1 − ρ)))·‖Δ‖ < tol·scale, where ρ = ‖Δ‖/‖Δ′‖, r = Σ_{i≠a} wᵢ/β, and
+    scale² = (mean squared distance of the bank to its mean) + ‖x − that mean‖². By the strong convexity of the energy
+    r‖Δ‖ bounds the distance of g to the minimum; the ratio foretells it.
     A patch that has converged does not move any more, whatever its neighbours in the batch do.
 
     Parameters
@@ -130,7 +143,8 @@ def _solve_block(
     scale = (spread + x.square().sum(1)).sqrt().clamp_min(torch.finfo(x.dtype).tiny)
     floor = max(loss.delta if isinstance(loss, Huber) else loss.floor, rounding**0.5)
     buffer = torch.empty_like(alpha)  # (c, m), holds in turn the squared distances, the distances and the weights
-    last_change, left, step = torch.full_like(scale, float("inf")), torch.full_like(scale, float("inf")), 0
+    last, left, step = torch.full_like(scale, float("inf")), torch.full_like(scale, float("inf")), 0
+    stepped, move = z, torch.zeros_like(z)  # of the step before: g′ and Δ′
     result, error = torch.empty_like(x), torch.empty_like(scale)
     rows = torch.arange(len(x), device=x.device)  # which patches the tensors below speak of: those still in work
     while True:
@@ -140,8 +154,8 @@ def _solve_block(
             result[rows], error[rows] = z, left
             if not active:
                 return result, float(error.max()), step
-            rows, alpha, x, z = rows[moving], alpha[moving], x[moving], z[moving]
-            scale, last_change, left = scale[moving], last_change[moving], left[moving]
+            rows, alpha, x, z, stepped, move = (one[moving] for one in (rows, alpha, x, z, stepped, move))
+            scale, last, left = scale[moving], last[moving], left[moving]
         step += 1
         pull = buffer[: len(rows)]
         squared_norm = z.square().sum(1, keepdim=True)
@@ -154,17 +168,23 @@ def _solve_block(
         if isinstance(loss, Euclidean):
             anchor, anchor_alpha = _take_out_hardest(pull, alpha, bank, z, floor)
         stiffness = pull.sum(1, keepdim=True)
-        moved = torch.addmm(beta * x, pull, bank) / (beta + stiffness)
+        target = torch.addmm(beta * x, pull, bank) / (beta + stiffness)
+        free = torch.ones_like(stiffness)
         if isinstance(loss, Euclidean):
-            reach = (beta + stiffness) * torch.linalg.vector_norm(moved - anchor, dim=1, keepdim=True)
-            shrink = (1 - anchor_alpha / reach.clamp_min(torch.finfo(x.dtype).tiny)).clamp_min_(0)
-            moved = torch.addcmul(anchor, shrink, moved - anchor)
-        moved = torch.where((left < tol)[:, None], z, moved)
-        change = torch.linalg.vector_norm(moved - z, dim=1)
-        ratio = (change / last_change.clamp_min(torch.finfo(x.dtype).tiny)).clamp_max_(1 - 1e-6)
-        foretold = change * torch.minimum(stiffness[:, 0] / beta, (ratio / (1 - ratio)).clamp_min_(1)) / scale
-        left = torch.where(left < tol, left, foretold)
-        z, last_change = moved, change
+            reach = (beta + stiffness) * torch.linalg.vector_norm(target - anchor, dim=1, keepdim=True)
+            free = (1 - anchor_alpha / reach.clamp_min(torch.finfo(x.dtype).tiny)).clamp_min_(0)
+            target = torch.addcmul(anchor, free, target - anchor)
+        change = target - z
+        size = torch.linalg.vector_norm(change, dim=1)
+        ratio = (size / last.clamp_min(torch.finfo(x.dtype).tiny)).clamp_max_(1 - 1e-6)
+        foretold = size * torch.minimum(stiffness[:, 0] / beta, (ratio / (1 - ratio)).clamp_min_(LEAST)) / scale
+        done = left < tol
+        left = torch.where(done, left, foretold)
+        bend = change - move
+        farther = -(change * bend).sum(1) / bend.square().sum(1).clamp_min(torch.finfo(x.dtype).tiny)
+        farther = torch.where((size < last) & (free[:, 0] > 0), farther.clamp_(0, FARTHEST), 0)
+        z = torch.where(done[:, None], z, torch.addcmul(target, farther[:, None], target - stepped))
+        stepped, move, last = target, change, size
 
 
 def _take_out_hardest(pull: Tensor, alpha: Tensor, bank: Tensor, z: Tensor, floor: float) -> tuple[Tensor, Tensor]:

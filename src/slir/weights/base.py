@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from slir.errors import InputError
+
+if TYPE_CHECKING:
+    from slir.fused.bank import TiledBank
 
 
 class Fitted(ABC):
@@ -21,6 +24,11 @@ class Fitted(ABC):
     clean: Tensor
     signed: bool
     """Whether weights may be negative, which rules some solvers out."""
+
+    @property
+    def tiled(self) -> TiledBank | None:
+        """The bank as the kernels of `slir.fused` read it, where these know the weights and run on its device."""
+        return None
 
     @abstractmethod
     def alpha(self, seen: Tensor) -> Tensor:

@@ -23,6 +23,9 @@ LAMBDAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 ROUNDING = 1e-6
 """What products in single precision leave uncertain in S, as a share of its diagonal."""
 
+BLOCK = 64
+"""Rows of one cell that a GPU multiplies together."""
+
 TAUS = (1e2, 1e3, 1e4, 1e5, 1e6, 1e7)
 
 
@@ -165,6 +168,8 @@ def by_cell(cell: Tensor, count: int) -> tuple[Tensor, list[int]]:
 
 def apply_maps(maps: Tensor, cell: Tensor, seen: Tensor) -> Tensor:
     """W_cᵀf for each row: maps (C, d, k), cell (P,), seen (P, d) -> (P, k)."""
+    if seen.device.type != "cpu":
+        return _apply_in_blocks(maps, cell, seen)
     order, sizes = by_cell(cell, len(maps))
     seen = seen[order]
     parts, start = [], 0
@@ -175,4 +180,24 @@ def apply_maps(maps: Tensor, cell: Tensor, seen: Tensor) -> Tensor:
     out = seen.new_empty(len(seen), maps.shape[-1])
     if parts:
         out[order] = torch.cat(parts)
+    return out
+
+
+def _apply_in_blocks(maps: Tensor, cell: Tensor, seen: Tensor) -> Tensor:
+    """The same for a GPU, which would wait for a product per cell: every cell's rows fill blocks of their own, and all
+    blocks are multiplied in one go."""
+    sizes = torch.bincount(cell, minlength=len(maps))
+    taken = (sizes + BLOCK - 1) // BLOCK * BLOCK  # rows, with those that fill up the last block
+    ends = taken.cumsum(0)
+    order = cell.argsort(stable=True)
+    own = cell[order]
+    slot = (ends - taken)[own] + torch.arange(len(cell), device=cell.device) - (sizes.cumsum(0) - sizes)[own]
+    blocks = len(cell) // BLOCK + len(maps)  # at most; how many there are only the GPU knows
+    rows = seen.new_zeros(blocks * BLOCK, seen.shape[1])
+    rows[slot] = seen[order]
+    starts = torch.arange(0, blocks * BLOCK, BLOCK, device=cell.device)
+    owner = torch.searchsorted(ends, starts, right=True).clamp_(max=len(maps) - 1)
+    products = rows.view(blocks, BLOCK, -1) @ maps[owner]
+    out = seen.new_empty(len(seen), maps.shape[-1])
+    out[order] = products.view(blocks * BLOCK, -1)[slot]
     return out

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -11,8 +12,12 @@ from torch import Tensor
 
 from slir.compute import chunks, rows_in_cache
 from slir.descriptors import bandwidth
+from slir.fused import usable
 from slir.weights.base import Fitted, Weights, check_s
 from slir.weights.kernels import Kernel
+
+if TYPE_CHECKING:
+    from slir.fused.bank import TiledBank
 
 NEGLIGIBLE = 1e-14
 """Weights below this are zero: what they add is lost in rounding, and denormal numbers slow a CPU's products down."""
@@ -37,6 +42,23 @@ class FittedNadarayaWatson(Fitted):
                 F.threshold(torch.softmax(scores, -1, out=alpha[block]), NEGLIGIBLE, 0.0, inplace=True)
             return alpha
         return torch.softmax(self.kernel.log(seen, self.features), -1)
+
+    def moments(self, seen: Tensor) -> tuple[Tensor, Tensor]:
+        tiled = self.tiled
+        if tiled is None:
+            return super().moments(seen)
+        from slir.fused.launch import nw_moments
+
+        return seen.new_ones(len(seen)), nw_moments(tiled, seen)
+
+    @cached_property
+    def tiled(self) -> TiledBank | None:
+        """The bank as the fused kernels read it, where they can be used."""
+        if self.kernel.name != "gaussian" or not usable(self.clean):
+            return None
+        from slir.fused.bank import tiled_bank
+
+        return tiled_bank(self.features, self.clean, self.kernel.bandwidth)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,98 @@
+"""What happens when memory runs out, on whichever device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import slir
+from slir import tasks
+from slir.compute import memory_for_tiles, rows_that_fit, sparing
+from slir.defaults import demo_picture
+from slir.errors import FullError, SlirError
+
+CPU = torch.device("cpu")
+
+
+def test_chunks_and_tiles_shrink_until_the_work_fits() -> None:
+    seen: list[tuple[int, int]] = []
+
+    def work() -> str:
+        seen.append((rows_that_fit(1000, CPU), memory_for_tiles(CPU)))
+        if len(seen) < 3:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return "done"
+
+    assert sparing(work, CPU) == "done"
+    for (rows, tile), (fewer, smaller) in zip(seen, seen[1:]):
+        assert fewer == pytest.approx(rows / 4, abs=1)
+        assert smaller <= tile / 3  # what is free may have changed meanwhile
+    rows_after = rows_that_fit(1000, CPU)
+    assert rows_after == seen[0][0]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        MemoryError(),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."),
+    ],
+)
+def test_what_never_fits_is_said_clearly(error: Exception) -> None:
+    tries = []
+
+    def work() -> None:
+        tries.append(rows_that_fit(1, CPU))
+        raise error
+
+    with pytest.raises(FullError, match="memory of cpu is full") as raised:
+        sparing(work, CPU)
+    assert isinstance(raised.value, SlirError | MemoryError)
+    assert len(tries) == 4
+    assert tries == sorted(tries, reverse=True)
+
+
+def test_other_errors_are_left_alone() -> None:
+    for error in (RuntimeError("shapes do not match"), ValueError("no"), KeyboardInterrupt()):
+
+        def work(own: BaseException = error) -> None:
+            raise own
+
+        with pytest.raises(type(error)):
+            sparing(work, CPU)
+        assert rows_that_fit(1000, CPU) > 1000
+
+
+def test_a_full_device_restores_in_smaller_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same picture as in one piece, but for ties: tiles begin where patches do."""
+    picture = np.tile(demo_picture()[..., 0], (2, 2))
+    expected = slir.denoise(picture, sigma=20)
+    tiled, tries = tasks.restore_tiled, []
+
+    def crowded(y: torch.Tensor, *rest, **options):
+        tries.append(memory_for_tiles(y.device))
+        if len(tries) == 1:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+        return tiled(y, *rest, tile=256, **options)
+
+    monkeypatch.setattr(tasks, "restore_tiled", crowded)
+    found = slir.denoise(picture, sigma=20)
+    assert len(tries) == 2
+    assert tries[1] < tries[0]
+    assert np.mean(found != expected) < 0.01
+    assert np.abs(found.astype(int) - expected).max() <= 8
+
+
+def test_numbers_that_run_away_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    tiled = tasks.restore_tiled
+
+    def broken(*rest, **options):
+        outcome = tiled(*rest, **options)
+        outcome.x[3, 4] = torch.nan
+        return outcome
+
+    monkeypatch.setattr(tasks, "restore_tiled", broken)
+    with pytest.raises(SlirError, match="infinite numbers"):
+        slir.denoise(demo_picture()[:64, :64, 0], sigma=20)
