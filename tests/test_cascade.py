@@ -18,7 +18,7 @@ from torch import Tensor
 
 from reference import cascade as reference
 from reference import operators as reference_operators
-from slir import cascade, learning, psf, restoration, views
+from slir import cascade, learning, psf, views
 from slir.cascade import (
     BankWeights,
     CellMaps,
@@ -39,6 +39,7 @@ from slir.operators import Blur, Compose, Downsample, Identity, Linear, Mask, Op
 from slir.plans import Plan, StagePlan, cascade_plan
 from slir.restoration import advance, begin_learnt, restore
 from slir.similar import collaborate, match
+from slir.solvers import system
 from slir.solvers.cg import cg
 from slir.views import VIEWS, Before, Data, Estimate, InverseResidual, Similar, State, View, look, view_from
 from slir.weights import Fitted, KernelRidge, NadarayaWatson, Weights
@@ -62,8 +63,7 @@ def exact(monkeypatch: pytest.MonkeyPatch) -> None:
     def patient(*args: Any, start: Tensor | None = None, **_: Any) -> Any:
         return cg(*args, start=start, tol=1e-14, max_steps=5000)
 
-    for module in (cascade, views, restoration):
-        monkeypatch.setattr(module, "cg", patient)
+    monkeypatch.setattr(system, "cg", patient)
 
 
 LOPSIDED = np.array([[0.05, 0.1, 0.0, 0.05], [0.2, 0.3, 0.1, 0.0], [0.0, 0.1, 0.05, 0.05]])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -25,7 +27,7 @@ def test_chunks_and_tiles_shrink_until_the_work_fits() -> None:
         return "done"
 
     assert sparing(work, CPU) == "done"
-    for (rows, tile), (fewer, smaller) in zip(seen, seen[1:]):
+    for (rows, tile), (fewer, smaller) in pairwise(seen):
         assert fewer == pytest.approx(rows / 4, abs=1)
         assert smaller <= tile / 3  # what is free may have changed meanwhile
     rows_after = rows_that_fit(1000, CPU)

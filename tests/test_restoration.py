@@ -22,7 +22,6 @@ from torch import Tensor
 import slir
 from reference import operators as reference_operators
 from reference import restoration as reference
-from slir import restoration as restoration_module
 from slir.bank import Bank, degrade
 from slir.descriptors import DctDescriptor
 from slir.errors import FileError, InputError
@@ -32,6 +31,7 @@ from slir.model import Model, Prior, Stage, gathered
 from slir.operators import Blur, Compose, Downsample, Identity, Mask, Operator
 from slir.patches import PatchGrid
 from slir.restoration import restore, solve
+from slir.solvers import system
 from slir.solvers.cg import cg
 from slir.solvers.solution import Verdict
 from slir.views import State
@@ -45,9 +45,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 @pytest.fixture
 def exact_cg(monkeypatch: pytest.MonkeyPatch) -> None:
     """The x-update to the last digit, so that what remains is what the loop does."""
-    monkeypatch.setattr(
-        restoration_module, "cg", lambda *args, start, **_: cg(*args, start=start, tol=1e-14, max_steps=5000)
-    )
+    monkeypatch.setattr(system, "cg", lambda *args, start, **_: cg(*args, start=start, tol=1e-14, max_steps=5000))
 
 
 # Conjugate gradient

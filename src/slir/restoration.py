@@ -16,8 +16,8 @@ from slir.cascade import expected_error, least_noise, smooth_start
 from slir.model import AnyStage, Model, Stage, Wish, gathered
 from slir.operators import Operator
 from slir.solvers.admm import Dual
-from slir.solvers.cg import cg
 from slir.solvers.solution import Solution, Verdict
+from slir.solvers.system import System
 from slir.views import State
 
 Progress = Callable[[int, int, str], None]
@@ -138,6 +138,5 @@ def solve(state: State, wish: Wish, stage: AnyStage) -> tuple[Solution, Tensor]:
     rhs = gamma * state.operator.adjoint(state.y) + moment
     tolerance, start = stage.begin(state, z)
     target = tolerance * float(diagonal.mean().abs()) * z.numel() ** 0.5
-    normal = state.operator.normal
-    hint = state.operator.inverse_hint(rhs, gamma, float(diagonal.mean()))
-    return cg(lambda x: gamma * normal(x) + diagonal * x, rhs, start=start, target=target, precondition=hint), z
+    system = System(state.operator, gamma, diagonal)
+    return system.solve(rhs, start=start, target=target), z

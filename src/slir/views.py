@@ -17,7 +17,7 @@ from torch import Tensor
 
 from slir.operators import Operator
 from slir.similar import collaborate, match
-from slir.solvers.cg import cg
+from slir.solvers.system import System
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,7 @@ class InverseResidual(View):
     def see(self, state: State, error: float) -> Tensor:
         rho = self.weight * (state.sigma / error) ** 2
         residual = state.operator.adjoint(state.y - state.operator.forward(state.x))
-        hint = state.operator.inverse_hint(residual, 1.0, rho)
-        apply = lambda v: state.operator.normal(v) + rho * v  # noqa: E731
-        return cg(apply, residual, max_steps=self.steps, tol=1e-3, precondition=hint).value
+        return System(state.operator, 1.0, rho).solve(residual, max_steps=self.steps, tol=1e-3).value
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,24 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 Shape = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Hint:
+    """A cheap inverse, v -> divide(v, divisor): what conjugate gradient is preconditioned with."""
+
+    divide: Callable[[Tensor, Tensor], Tensor]
+    divisor: Tensor
+
+    def __call__(self, v: Tensor) -> Tensor:
+        return self.divide(v, self.divisor)
 
 
 class Operator(ABC):
@@ -25,6 +37,9 @@ class Operator(ABC):
 
     scale: int = 1
     """How many pixels of x a pixel of y stands for, along each axis."""
+
+    recordable: bool = False
+    """Whether, on a GPU, applying B or its inverse hint once more only launches the same work once more."""
 
     @abstractmethod
     def y_shape(self, x_shape: Shape) -> Shape:
@@ -46,11 +61,9 @@ class Operator(ABC):
         """BᵀBx, which is what the x-update applies again and again."""
         return self.adjoint(self.forward(x))
 
-    def inverse_hint(
-        self, like: Tensor, weight: float, ridge: float, smooth: float = 0.0
-    ) -> Callable[[Tensor], Tensor] | None:
-        """About (weight·BᵀB + ridge·I + smooth·∇ᵀ∇)⁻¹, symmetric and positive definite, on images like this one: what
-        conjugate gradient is preconditioned with. None where nothing cheap is known."""
+    def inverse_hint(self, like: Tensor, weight: float, ridge: float, smooth: float = 0.0) -> Hint | None:
+        """About (weight·BᵀB + ridge·I + smooth·∇ᵀ∇)⁻¹, symmetric and positive definite, on images like this one. None
+        where nothing cheap is known."""
         return None
 
     def guess(self, y: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from slir.errors import InputError
-from slir.operators.base import Operator, Shape, fingerprint
+from slir.operators.base import Hint, Operator, Shape, fingerprint
 from slir.operators.convolution import Border, Convolution
 
 
@@ -38,6 +37,8 @@ class Blur(Operator):
     psf: (K, L), any odd or even size, summing to one.
     """
 
+    recordable = True
+
     def __init__(self, psf: Tensor | np.ndarray, border: Border = "unknown"):
         self.psf = checked_psf(psf)
         self.convolution = Convolution(self.psf, border)
@@ -59,9 +60,7 @@ class Blur(Operator):
     def adjoint(self, y: Tensor) -> Tensor:
         return self.convolution.adjoint(y)
 
-    def inverse_hint(
-        self, like: Tensor, weight: float, ridge: float, smooth: float = 0.0
-    ) -> Callable[[Tensor], Tensor] | None:
+    def inverse_hint(self, like: Tensor, weight: float, ridge: float, smooth: float = 0.0) -> Hint | None:
         """Exact on a torus; what a border does is left to conjugate gradient."""
         return self.convolution.inverse_on_torus(like, weight, ridge, smooth)
 

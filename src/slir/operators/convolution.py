@@ -9,7 +9,6 @@ With c = ((K−1)//2, …) the PSF's centre, as in `scipy.signal.convolve(..., m
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -19,7 +18,7 @@ from scipy.fft import next_fast_len
 from torch import Tensor
 
 from slir.errors import InputError
-from slir.operators.base import Shape
+from slir.operators.base import Hint, Shape
 
 Border = Literal["unknown", "circular", "reflect"]
 
@@ -125,14 +124,18 @@ class Convolution:
         spectrum = self._spectrum(shape, x, shift=self.centre)
         return torch.fft.irfft2(torch.fft.rfft2(x) * (spectrum.conj() if transpose else spectrum), s=shape)
 
-    def inverse_on_torus(self, like: Tensor, weight: float, ridge: float, smooth: float) -> Callable[[Tensor], Tensor]:
+    def inverse_on_torus(self, like: Tensor, weight: float, ridge: float, smooth: float) -> Hint:
         """v -> (weight·BᵀB + ridge·I + smooth·∇ᵀ∇)⁻¹ v for images like this one, as if their borders met."""
         height, width = like.shape[-2:]
         shape = (height, width)
         if self.border != "circular":
             shape = (next_fast_len(height, real=True), next_fast_len(width, real=True))
         divisor = weight * self._spectrum(shape, like).abs().square() + _roughness(shape, like, ridge, smooth)
-        return lambda v: torch.fft.irfft2(torch.fft.rfft2(v, s=shape) / divisor, s=shape)[..., :height, :width]
+
+        def divide(v: Tensor, divisor: Tensor) -> Tensor:
+            return torch.fft.irfft2(torch.fft.rfft2(v, s=shape) / divisor, s=shape)[..., :height, :width]
+
+        return Hint(divide, divisor)
 
     def _spectrum(self, shape: Shape, like: Tensor, shift: Shape = (0, 0)) -> Tensor:
         key = (shape, shift, like.dtype, like.device)

@@ -65,6 +65,8 @@ class Downsample(Operator):
     border: how the filter continues x beyond its edges, "reflect" or "circular".
     """
 
+    recordable = True
+
     def __init__(
         self, factor: int, antialias: Antialias = "bicubic", *, phase: int | None = None, border: Border = "reflect"
     ):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 
 from slir.errors import InputError
-from slir.operators.base import Operator, Shape, fingerprint
+from slir.operators.base import Hint, Operator, Shape, fingerprint
 from slir.operators.convolution import Convolution
 
 
@@ -50,12 +49,10 @@ class Mask(Operator):
     def normal(self, x: Tensor) -> Tensor:
         return self.forward(x)
 
-    def inverse_hint(
-        self, like: Tensor, weight: float, ridge: float, smooth: float = 0.0
-    ) -> Callable[[Tensor], Tensor] | None:
+    def inverse_hint(self, like: Tensor, weight: float, ridge: float, smooth: float = 0.0) -> Hint | None:
         """Exact without smoothing; with it, its diagonal."""
         diagonal = torch.where(self.missing.to(like.device), 0.0, weight) + ridge + 4 * smooth
-        return lambda v: v / diagonal
+        return Hint(torch.div, diagonal)
 
     def guess(self, y: Tensor) -> Tensor:
         """Missing pixels from their known neighbours: normalised Gaussian averages, from the finest that sees any."""

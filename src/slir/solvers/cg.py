@@ -9,16 +9,18 @@ from torch import Tensor
 
 from slir.solvers.solution import Solution, Verdict
 
-LOOKS = {"cuda": 4}
-"""Steps between two looks at the residual: a GPU that is asked has to finish first."""
+LOOK = 4
+"""Steps between two looks at the residual on a GPU, which has to finish before it can answer."""
+
+Apply = Callable[[Tensor], Tensor]
 
 
 def cg(
-    apply: Callable[[Tensor], Tensor],
+    apply: Apply,
     rhs: Tensor,
     *,
     start: Tensor | None = None,
-    precondition: Callable[[Tensor], Tensor] | None = None,
+    precondition: Apply | None = None,
     tol: float = 1e-5,
     target: float | None = None,
     max_steps: int = 200,
@@ -32,37 +34,65 @@ def cg(
     apply: A, on tensors shaped like `rhs`; precondition: an approximation of A⁻¹, itself symmetric positive definite.
     stats: steps, residual (relative).
     """
-    x = torch.zeros_like(rhs) if start is None else start.clone()
-    residual = rhs.clone() if start is None else rhs - apply(x)
-    scale = max(float(rhs.norm()), 1e-30)
-    target = tol * scale if target is None else target
-    size = float(residual.norm())
-    if size <= target:
-        return Solution(x, Verdict.CONVERGED, {"steps": 0, "residual": size / scale})
-    precondition = precondition or (lambda r: r)
-    steer = precondition(residual)
-    direction = steer.clone()
-    product = _inner(residual, steer)
-    every = LOOKS.get(rhs.device.type, 1)
-    verdict = Verdict.STEP_LIMIT
-    for step in range(1, max_steps + 1):
-        mapped = apply(direction)
-        curvature = _inner(direction, mapped)
-        length = torch.where(curvature > 0, product / curvature, 0.0)
-        x.addcmul_(length, direction)
-        residual.addcmul_(length, mapped, value=-1)
-        if step % every == 0 or step == max_steps:
-            size, bent = torch.stack([residual.norm(), curvature]).tolist()
+    walk = Walk(apply, precondition or (lambda r: r), torch.zeros_like(rhs), rhs.clone())
+    return walk.solve(rhs, start, tol=tol, target=target, max_steps=max_steps)
+
+
+class Walk:
+    """Conjugate gradient on its way: x and its residual, which it changes in place, and the direction it goes next."""
+
+    def __init__(self, apply: Apply, precondition: Apply, x: Tensor, residual: Tensor):
+        self.apply, self.precondition = apply, precondition
+        self.x, self.residual = x, residual
+        self.direction = torch.zeros_like(x)
+        self.product, self.curvature = x.new_zeros(()), x.new_zeros(())
+
+    def solve(self, rhs: Tensor, start: Tensor | None, *, tol: float, target: float | None, max_steps: int) -> Solution:
+        """From the start, or zero, until the residual is small enough. The value is x itself, not a copy."""
+        if start is not None:
+            self.x.copy_(start)
+            self.residual.copy_(rhs - self.apply(self.x))
+        scale = max(float(rhs.norm()), 1e-30)
+        target = tol * scale if target is None else target
+        size = float(self.residual.norm())
+        if size <= target:
+            return Solution(self.x, Verdict.CONVERGED, {"steps": 0, "residual": size / scale})
+        steer = self.precondition(self.residual)
+        self.direction.copy_(steer)
+        self.product.copy_(_inner(self.residual, steer))
+        step = 0
+        while step < max_steps:
+            step += self.advance(step, max_steps)
+            size, bent = torch.stack([self.residual.norm(), self.curvature]).tolist()
             if size <= target:
-                verdict = Verdict.CONVERGED
-                break
+                return Solution(self.x, Verdict.CONVERGED, {"steps": step, "residual": size / scale})
             if not bent > 0:
-                verdict = Verdict.INDEFINITE
-                break
-        steer = precondition(residual)
-        previous, product = product, _inner(residual, steer)
-        direction = torch.addcmul(steer, product / previous, direction)
-    return Solution(x, verdict, {"steps": step, "residual": size / scale})
+                return Solution(self.x, Verdict.INDEFINITE, {"steps": step, "residual": size / scale})
+        return Solution(self.x, Verdict.STEP_LIMIT, {"steps": step, "residual": size / scale})
+
+    def advance(self, step: int, max_steps: int) -> int:
+        """As far as the next look at the residual; how many steps that was."""
+        count = 1 if self.x.device.type == "cpu" else min(LOOK, max_steps - step)
+        for own in range(step, step + count):
+            if own:
+                self.turn()
+            self.move()
+        return count
+
+    def move(self) -> None:
+        """To the lowest point along the direction; nowhere where it does not curve upwards."""
+        mapped = self.apply(self.direction)
+        self.curvature.copy_(_inner(self.direction, mapped))
+        length = torch.where(self.curvature > 0, self.product / self.curvature, 0.0)
+        self.x.addcmul_(length, self.direction)
+        self.residual.addcmul_(length, mapped, value=-1)
+
+    def turn(self) -> None:
+        """Into the next direction, conjugate to those before."""
+        steer = self.precondition(self.residual)
+        product = _inner(self.residual, steer)
+        self.direction.mul_(product / self.product).add_(steer)
+        self.product.copy_(product)
 
 
 def _inner(a: Tensor, b: Tensor) -> Tensor:

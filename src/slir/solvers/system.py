@@ -1,0 +1,127 @@
+"""The linear system of every x-update, (γBᵀB + D + w∇ᵀ∇) x = b, and how it is solved on each device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from slir.operators.base import Hint, Operator
+from slir.solvers.cg import LOOK, Walk, cg
+from slir.solvers.solution import Solution
+
+RECORDINGS = 4
+"""Most recordings that an operator keeps: one for each kind of system and shape."""
+
+
+@dataclass(frozen=True)
+class System:
+    """operator: B. gamma: γ. diagonal: D, one number or an image of them. smooth: w, 0 for none."""
+
+    operator: Operator
+    gamma: float | Tensor
+    diagonal: float | Tensor
+    smooth: float | Tensor = 0.0
+
+    def apply(self, x: Tensor) -> Tensor:
+        out = self.gamma * self.operator.normal(x)
+        if not _absent(self.diagonal):
+            out = out + self.diagonal * x
+        return out if _absent(self.smooth) else out + self.smooth * laplacian(x)
+
+    def inverse_hint(self, like: Tensor) -> Hint | None:
+        """About the inverse of the system, with D's mean in place of D."""
+        ridge = self.diagonal if isinstance(self.diagonal, float) else float(self.diagonal.mean())
+        return self.operator.inverse_hint(like, float(self.gamma), ridge, float(self.smooth))
+
+    def solve(
+        self,
+        rhs: Tensor,
+        *,
+        start: Tensor | None = None,
+        tol: float = 1e-5,
+        target: float | None = None,
+        max_steps: int = 200,
+    ) -> Solution:
+        """By conjugate gradient (`slir.solvers.cg`)."""
+        hint = self.inverse_hint(rhs)
+        stop: dict[str, Any] = {"tol": tol, "target": target, "max_steps": max_steps}
+        if rhs.device.type != "cuda" or not self.operator.recordable or max_steps < 2 * LOOK:
+            return cg(self.apply, rhs, start=start, precondition=hint, **stop)
+        found = _recorded(self, hint, rhs).restart(self, hint, rhs).solve(rhs, start, **stop)
+        return replace(found, value=found.value.clone())
+
+
+def _absent(value: float | Tensor) -> bool:
+    return isinstance(value, float) and value == 0
+
+
+def laplacian(x: Tensor) -> Tensor:
+    """∇ᵀ∇x, with mirrored borders: the sum of x's differences from its four neighbours."""
+    out = torch.zeros_like(x)
+    down, across = x[1:] - x[:-1], x[:, 1:] - x[:, :-1]
+    out[1:] += down
+    out[:-1] -= down
+    out[:, 1:] += across
+    out[:, :-1] -= across
+    return out
+
+
+class _Recorded(Walk):
+    """LOOK steps recorded as one launch. Launched one by one, they keep a GPU waiting most of the time.
+
+    A recording reads and writes the same memory each time, so it has copies of all that a system is made of.
+    """
+
+    def __init__(self, system: System, hint: Hint | None, rhs: Tensor):
+
+        def own(value: float | Tensor) -> float | Tensor:
+            return 0.0 if _absent(value) else torch.as_tensor(value, dtype=rhs.dtype, device=rhs.device).clone()
+
+        self.system = System(system.operator, own(system.gamma), own(system.diagonal), own(system.smooth))
+        self.hint = None if hint is None else replace(hint, divisor=hint.divisor.clone())
+        super().__init__(self.system.apply, self.hint or (lambda r: r), torch.zeros_like(rhs), torch.zeros_like(rhs))
+        self.turn()  # once without recording: plans of FFTs are made
+        self.move()
+        self.graph = torch.cuda.CUDAGraph()
+        aside, here = torch.cuda.Stream(), torch.cuda.current_stream()
+        aside.wait_stream(here)
+        with torch.cuda.stream(aside):
+            self.graph.capture_begin(capture_error_mode="thread_local")
+            for _ in range(LOOK):
+                self.move()
+                self.turn()
+            self.graph.capture_end()
+        here.wait_stream(aside)
+
+    def restart(self, system: System, hint: Hint | None, rhs: Tensor) -> _Recorded:
+        """Ready for another system of the same kind, from x = 0."""
+        for own, new in zip(_tensors(self.system, self.hint), _tensors(system, hint)):
+            own.copy_(new) if isinstance(new, Tensor) else own.fill_(new)
+        self.x.zero_()
+        self.residual.copy_(rhs)
+        return self
+
+    def advance(self, step: int, max_steps: int) -> int:
+        self.graph.replay()
+        return LOOK
+
+
+def _tensors(system: System, hint: Hint | None) -> list[Any]:
+    """All that a recording has copies of."""
+    parts = [system.gamma, system.diagonal, system.smooth, *([] if hint is None else [hint.divisor])]
+    return [part for part in parts if not _absent(part)]
+
+
+def _recorded(system: System, hint: Hint | None, rhs: Tensor) -> _Recorded:
+    """The operator's recording for systems of this kind."""
+    kept: dict[tuple, _Recorded] = system.operator.__dict__.setdefault("_recordings", {})
+    spread = isinstance(system.diagonal, Tensor)
+    key = (rhs.shape, rhs.dtype, rhs.device, spread, _absent(system.diagonal), _absent(system.smooth), hint is None)
+    if key not in kept:
+        if len(kept) >= RECORDINGS:
+            kept.clear()
+        kept[key] = _Recorded(system, hint, rhs)
+    return kept[key]
