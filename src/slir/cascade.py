@@ -20,7 +20,7 @@ from torch import Tensor
 
 from slir.cells import Cells
 from slir.compute import chunks, rows_that_fit
-from slir.descriptors import dct_basis
+from slir.descriptors import dct_basis_on
 from slir.model import Pull, Wish, gathered
 from slir.operators import Blur, Downsample, Identity, Mask, Operator
 from slir.operators.base import Shape
@@ -200,7 +200,7 @@ class BankWeights(Regression):
 
 def cell_features(patches: Tensor) -> Tensor:
     """What a cell is found from: the DCT of the centred patch, (P, k) -> (P, k − 1)."""
-    return patches @ dct_basis(round(patches.shape[1] ** 0.5))[1:].to(patches).T
+    return patches @ dct_basis_on(round(patches.shape[1] ** 0.5), patches.dtype, patches.device)[1:].T
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,12 @@ def dct_basis(size: int) -> Tensor:
     return torch.kron(line, line)
 
 
+@lru_cache(maxsize=16)
+def dct_basis_on(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The same for tensors of this kind."""
+    return dct_basis(size).to(device, dtype)
+
+
 @dataclass(frozen=True)
 class DctDescriptor:
     """Orthonormal DCT coefficients of the centred window around a patch.
@@ -43,7 +49,7 @@ class DctDescriptor:
     def of_patches(self, patches: Tensor) -> Tensor:
         """Features of windows given as rows: (P, window²) -> (P, d)."""
         size = round(patches.shape[-1] ** 0.5)
-        basis = dct_basis(size).to(patches)
+        basis = dct_basis_on(size, patches.dtype, patches.device)
         # Centring changes the DC coefficient alone, because the basis is orthonormal: dropping row 0 is centring.
         return patches @ (basis if self.keep_dc else basis[1:]).T
 

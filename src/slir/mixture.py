@@ -41,6 +41,9 @@ def sample_patches(images: Sequence[np.ndarray], count: int, side: int, *, seed:
 def products(features: Tensor) -> Tensor:
     """F: the products f_i f_j, i ≤ j, of each column: (d, P) -> (d(d+1)/2, P)."""
     d = len(features)
+    if features.device.type != "cpu":  # in few launches
+        i, j = torch.triu_indices(d, d, device=features.device)
+        return features[i] * features[j]
     out = features.new_empty(d * (d + 1) // 2, features.shape[1])
     row = 0
     for i in range(d):

@@ -191,7 +191,9 @@ def _root_of_inverse(matrices: Tensor) -> Tensor:
     k = matrices.shape[1]
     if matrices.device.type != "cpu":
         return torch.linalg.solve_triangular(
-            torch.linalg.cholesky_ex(matrices).L, torch.eye(k).to(matrices), upper=False
+            torch.linalg.cholesky_ex(matrices).L,
+            torch.eye(k, dtype=matrices.dtype, device=matrices.device),
+            upper=False,
         )
     if k <= SIDE:
         return _eliminated(matrices)

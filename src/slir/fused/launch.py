@@ -20,7 +20,7 @@ def _blocks(count: int, block: int) -> tuple[int]:
     return (-(-count // block),)
 
 
-def nw_moments(bank: TiledBank, seen: Tensor, *, block: int = 128, tile: int = 128, warps: int = 8) -> Tensor:
+def nw_moments(bank: TiledBank, seen: Tensor, *, block: int = 128, tile: int = 64, warps: int = 4) -> Tensor:
     """Σᵢ αᵢ(f) xⁱ for Nadaraya–Watson weights: (c, d) -> (c, k)."""
     wide, deep = bank.clean.shape[1], bank.features.shape[1]
     own = bank.described(seen)

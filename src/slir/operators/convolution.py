@@ -153,6 +153,9 @@ def _roughness(shape: Shape, like: Tensor, ridge: float, smooth: float) -> Tenso
     """The spectrum of ridge·I + smooth·∇ᵀ∇ on a torus. A hair more where it would vanish: for the constant."""
     down, across = (
         2 - 2 * torch.cos(2 * torch.pi * steps)
-        for steps in (torch.fft.fftfreq(shape[0]).to(like), torch.fft.rfftfreq(shape[1]).to(like))
+        for steps in (
+            torch.fft.fftfreq(shape[0], dtype=like.dtype, device=like.device),
+            torch.fft.rfftfreq(shape[1], dtype=like.dtype, device=like.device),
+        )
     )
     return (ridge + smooth * (down[:, None] + across)).clamp_(min=1e-4 * smooth)

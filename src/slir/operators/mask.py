@@ -20,12 +20,13 @@ class Mask(Operator):
     """
 
     reach = 0
+    recordable = True
 
     def __init__(self, missing: Tensor | np.ndarray):
         missing = torch.as_tensor(np.asarray(missing) if not isinstance(missing, Tensor) else missing)
         if missing.ndim != 2:
             raise InputError("mask", "have two dimensions", f"of shape {tuple(missing.shape)}", "Pass one plane.")
-        self.missing = missing.bool()
+        self.missing = self._there = missing.bool()
         if bool(self.missing.all()):
             raise InputError(
                 "mask", "leave at least one pixel", "true everywhere", "Is it inverted? True means missing."
@@ -41,7 +42,13 @@ class Mask(Operator):
         return self.y_shape(y_shape)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x.masked_fill(self.missing.to(x.device), 0.0)
+        return x.masked_fill(self._missing_on(x.device), 0.0)
+
+    def _missing_on(self, device: torch.device) -> Tensor:
+        """The mask where it is used again and again."""
+        if self._there.device != device:
+            self._there = self.missing.to(device)
+        return self._there
 
     def adjoint(self, y: Tensor) -> Tensor:
         return self.forward(y)
@@ -51,14 +58,14 @@ class Mask(Operator):
 
     def inverse_hint(self, like: Tensor, weight: float, ridge: float, smooth: float = 0.0) -> Hint | None:
         """Exact without smoothing; with it, its diagonal."""
-        diagonal = torch.where(self.missing.to(like.device), 0.0, weight) + ridge + 4 * smooth
+        diagonal = torch.where(self._missing_on(like.device), 0.0, weight) + ridge + 4 * smooth
         return Hint(torch.div, diagonal)
 
     def guess(self, y: Tensor) -> Tensor:
         """Missing pixels from their known neighbours: normalised Gaussian averages, from the finest that sees any."""
-        known = (~self.missing).to(y)
+        known = (~self._missing_on(y.device)).to(y)
         values = self.forward(y)
-        filled, still = values, self.missing.to(y.device)
+        filled, still = values, self._missing_on(y.device)
         sigma = 0.7
         while bool(still.any()) and sigma < max(y.shape[-2:]):
             lines = []

@@ -45,7 +45,7 @@ class Walk:
         self.apply, self.precondition = apply, precondition
         self.x, self.residual = x, residual
         self.direction = torch.zeros_like(x)
-        self.product, self.curvature = x.new_zeros(()), x.new_zeros(())
+        self.product, self.curvature, self.nowhere = (x.new_zeros(()) for _ in range(3))
 
     def solve(self, rhs: Tensor, start: Tensor | None, *, tol: float, target: float | None, max_steps: int) -> Solution:
         """From the start, or zero, until the residual is small enough. The value is x itself, not a copy."""
@@ -83,7 +83,7 @@ class Walk:
         """To the lowest point along the direction; nowhere where it does not curve upwards."""
         mapped = self.apply(self.direction)
         self.curvature.copy_(_inner(self.direction, mapped))
-        length = torch.where(self.curvature > 0, self.product / self.curvature, 0.0)
+        length = torch.where(self.curvature > 0, self.product / self.curvature, self.nowhere)
         self.x.addcmul_(length, self.direction)
         self.residual.addcmul_(length, mapped, value=-1)
 
