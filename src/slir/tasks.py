@@ -6,7 +6,8 @@ All of them take these keyword arguments:
                   task, a warning if for another operator or noise level alone); None takes the one that slir ships,
                   which serves any operator of the task and any noise level
     data_range    the pixel value that stands for white, or (black, white); needed for float images alone
-    channel_axis  the axis of the colours, often -1; None for grey images. Channels are restored one by one.
+    channel_axis  the axis of the colours, often -1; None for grey images. Three channels that show one picture (of four
+                  the first three) are restored as brightness and colour differences, others one by one
     device        "cpu" (the default) or "cuda"
     rng           an int or a generator, for solvers that draw at random; the default is reproducible too
     progress      True for a progress bar, or a function called as progress(done, total, what)
@@ -28,6 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from slir import colour
 from slir.arrays import Array, Canvas, DataRange, canvas
 from slir.compute import pick_device, sparing
 from slir.defaults import default_model
@@ -50,7 +52,8 @@ class Result:
     """A restored image with what was measured on the way.
 
     stats: `sigma` (in units of the pixel values, one per channel), `seconds`, `stages` (per channel, per stage: steps
-    and residuals of the solvers), `residual` (root mean square of y − Bx̂, to be compared with sigma).
+    and residuals of the solvers; for colours, brightness comes first, then two differences), `residual` (root mean
+    square of y − Bx̂, to be compared with sigma).
     """
 
     image: Array
@@ -229,10 +232,15 @@ def _restore(
     given = _given_model(options.model)
     if given is not None:
         _check_model(given, operator, sigmas, frame)
+    turned = _is_colour(planes, sigmas, given or default_model(operator, sigmas[0]))
+    if turned:
+        planes[:3], along = colour.to_axes(planes[:3], sigmas[:3])
+    noises = [*along, *sigmas[3:]] if turned else sigmas
     restored, stages, residuals = [], [], []
     with _meter(options.progress, len(planes)) as report:
-        for number, (plane, noise) in enumerate(zip(planes, sigmas)):
+        for number, (plane, noise) in enumerate(zip(planes, noises)):
             model = given or default_model(operator, noise)
+            model = colour.brief(model) if turned and number in (1, 2) else model
             work = partial(_restore_plane, plane, operator, model, noise, generator, report(number))
             outcome = sparing(work, device)
             if not bool(outcome.x.isfinite().all()):
@@ -240,6 +248,9 @@ def _restore(
             residuals.append(outcome.residual * frame.span)
             restored.append(outcome.x)
             stages.append(outcome.stats)
+    if turned:
+        restored[:3] = colour.from_axes(restored[:3])
+        residuals[:3] = colour.spread_over_channels(residuals[:3])
     result = frame.image(restored)
     if keep is not None and not any(sigmas):
         result = _kept(result, array, keep, options.channel_axis)
@@ -253,6 +264,11 @@ def _restore(
         "stages": stages,
     }
     return Result(result, stats)
+
+
+def _is_colour(planes: list[Tensor], sigmas: list[float], model: Model) -> bool:
+    """Whether to restore brightness and colour differences. Models of the paper's kind know one noise level alone."""
+    return len(planes) in (3, 4) and model.learnt and colour.alike(planes[:3], sigmas[:3])
 
 
 def _restore_plane(

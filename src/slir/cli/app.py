@@ -13,6 +13,7 @@ from slir.cli import show
 from slir.cli.bench import bench_app
 from slir.cli.demo import demo
 from slir.cli.fit import fit
+from slir.cli.psf import psf_app
 from slir.cli.restore import deblur, denoise, inpaint, upsample
 from slir.errors import SlirError
 
@@ -74,6 +75,7 @@ def _options(
 for command in (denoise, deblur, upsample, inpaint):
     app.command(rich_help_panel="Restore")(command)
 app.command(rich_help_panel="Learn and measure")(fit)
+app.add_typer(psf_app, name="psf", rich_help_panel="Learn and measure")
 app.add_typer(bench_app, name="bench", rich_help_panel="Learn and measure")
 app.command(rich_help_panel="Start here")(demo)
 

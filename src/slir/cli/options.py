@@ -45,7 +45,10 @@ Seed = Annotated[int, typer.Option(min=0, help="Start of the random numbers; the
 Force = Annotated[bool, typer.Option("--force", "-f", help="Replace OUT if it exists.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but warnings and errors.")]
 PsfFile = Annotated[
-    Path | None, typer.Option("--psf", metavar="FILE", help="The blur kernel: .npy, .csv, .txt, or a grey image.")
+    Path | None,
+    typer.Option(
+        "--psf", metavar="FILE", help="The blur kernel: .npy, .csv, .txt, or a grey image. `slir psf` makes one."
+    ),
 ]
 Gaussian = Annotated[
     float | None, typer.Option(metavar="S", help="Instead of --psf: a Gaussian of standard deviation S pixels.")
@@ -102,11 +105,11 @@ def range_value(text: str | None) -> DataRange:
     """ "4095" -> 4095.0, "-1,1" -> (-1.0, 1.0)."""
     if text is None:
         return None
-    numbers = _numbers("--data-range", text, (1, 2), "Pass 1, 255 or 4095, or black and white as -1,1.")
-    low, high = (0.0, numbers[0]) if len(numbers) == 1 else numbers
+    limits = numbers("--data-range", text, (1, 2), "Pass 1, 255 or 4095, or black and white as -1,1.")
+    low, high = (0.0, limits[0]) if len(limits) == 1 else limits
     if not high > low:
         raise InputError("--data-range", "have a white above its black", repr(text), "Pass 1, 255, 4095, or -1,1.")
-    return numbers[0] if len(numbers) == 1 else (low, high)
+    return limits[0] if len(limits) == 1 else (low, high)
 
 
 def span_of(data_range: DataRange, default: float | None) -> float | None:
@@ -135,7 +138,7 @@ def psf_value(
     if gaussian is not None:
         return builders.gaussian(gaussian)
     if motion is not None:
-        length, angle = _numbers("--motion", motion, (2,), "Pass the length in pixels and the angle, such as 15,30.")
+        length, angle = numbers("--motion", motion, (2,), "Pass the length in pixels and the angle, such as 15,30.")
         return builders.motion(length, angle)
     if defocus is not None:
         return builders.defocus(defocus)
@@ -159,7 +162,7 @@ def antialias_value(text: str) -> str | float | np.ndarray:
 
 def share_value(name: str, text: str) -> float:
     """ "80%" or "0.8" -> 0.8, strictly between 0 and 1."""
-    (value,) = _numbers(name, text.strip().removesuffix("%"), (1,), "Pass a share such as 80%.")
+    (value,) = numbers(name, text.strip().removesuffix("%"), (1,), "Pass a share such as 80%.")
     value = value / 100 if text.strip().endswith("%") else value
     if not 0 < value < 1:
         raise InputError(name, "lie between 0% and 100%", repr(text), "Pass a share such as 80%.")
@@ -181,12 +184,13 @@ def load_model(path: Path | None, device: str | None) -> Any:
     return slir.load(path, device=device)
 
 
-def _numbers(name: str, text: str, counts: tuple[int, ...], remedy: str) -> list[float]:
+def numbers(name: str, text: str, counts: tuple[int, ...], remedy: str) -> list[float]:
+    """ "15,30" -> [15.0, 30.0]; InputError unless there are as many as one of `counts`."""
     try:
-        numbers = [float(part) for part in text.split(",")]
+        found = [float(part) for part in text.split(",")]
     except ValueError:
-        numbers = []
-    if len(numbers) not in counts or not all(map(math.isfinite, numbers)):
+        found = []
+    if len(found) not in counts or not all(map(math.isfinite, found)):
         wanted = " or ".join(map(str, counts))
         raise InputError(name, f"be {wanted} number{'s' if counts != (1,) else ''}", repr(text), remedy)
-    return numbers
+    return found

@@ -1,4 +1,4 @@
-"""Point spread functions and other kernels from files."""
+"""Point spread functions and other kernels from files, and to them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import numpy as np
 
 from slir.errors import FileError
 from slir.io import images
+from slir.io.atomic import check_folder, whole_file
+from slir.io.picture import Picture
 
 _TABLES = (".csv", ".txt")
+_WRITTEN = (".npy", *_TABLES, ".tif", ".tiff", ".png")
 
 
 def read_psf(path: str | os.PathLike[str]) -> np.ndarray:
@@ -39,6 +42,44 @@ def read_psf(path: str | os.PathLike[str]) -> np.ndarray:
     if not np.isfinite(kernel).all():
         raise FileError(path, "holds values that are NaN or infinite", "Replace these values by zero.")
     return kernel
+
+
+def write_psf(path: str | os.PathLike[str], kernel: np.ndarray) -> None:
+    """Write a (K, L) kernel in the format that the name's suffix says: whole, or, on any failure, not at all.
+
+    .npy, .csv, .txt : float64, every digit.
+    .tif : float32.
+    .png : 16 bits, the largest value as 65535. The scale is lost, which `read_psf` mends by dividing by the sum, and
+        so is all below 1/131070 of the peak. A compact kernel comes back to 3e-5 of its peak; one with wide and faint
+        wings loses these, and with them up to a percent of its light.
+    """
+    path = Path(path)
+    check_psf_output(path)
+    suffix = path.suffix.lower()
+    kernel = np.asarray(kernel, dtype=np.float64)
+    if kernel.ndim != 2 or not kernel.size or not np.isfinite(kernel).all():
+        raise FileError(path, "cannot hold what is no kernel", "Pass finite numbers on two axes.")
+    if suffix in (".tif", ".tiff"):
+        images.write(path, Picture(kernel.astype(np.float32)))
+    elif suffix == ".png":
+        if kernel.min() < 0 or kernel.max() <= 0:
+            raise FileError(path, "cannot hold a kernel below zero or without light", f"Write {path.stem}.tif instead.")
+        images.write(path, Picture(np.rint(kernel / kernel.max() * 65535).astype(np.uint16)))
+    else:
+        with whole_file(path) as temporary, open(temporary, "wb") as stream:
+            if suffix == ".npy":
+                np.save(stream, kernel)
+            else:
+                np.savetxt(stream, kernel, fmt="%.17g", delimiter=",")
+
+
+def check_psf_output(path: str | os.PathLike[str]) -> None:
+    """Raise FileError if `write_psf(path, ...)` could not succeed, before the work that leads to it."""
+    path = Path(path)
+    check_folder(path)
+    if path.suffix.lower() not in _WRITTEN:
+        reason = f"has the suffix {path.suffix!r}, which holds no kernels" if path.suffix else "has no suffix"
+        raise FileError(path, reason, f"Choose a name that ends in {', '.join(_WRITTEN[:-1])} or {_WRITTEN[-1]}.")
 
 
 def read_npy(path: Path) -> np.ndarray:

@@ -160,11 +160,11 @@ def _solve_block(
         pull = buffer[: len(rows)]
         squared_norm = z.square().sum(1, keepdim=True)
         torch.mm(torch.cat([-2 * z, torch.ones_like(squared_norm), squared_norm], 1), lifted.T, out=pull)
-        pull.clamp_min_(floor**2).sqrt_()
+        pull.clamp_min_(floor**2)
         if isinstance(loss, Euclidean | Huber):  # 1/d beyond the floor, and no temporaries
-            torch.div(alpha, pull, out=pull)
+            pull.rsqrt_().mul_(alpha)
         else:
-            torch.mul(alpha, loss.weight(pull), out=pull)
+            torch.mul(alpha, loss.weight(pull.sqrt_()), out=pull)
         if isinstance(loss, Euclidean):
             anchor, anchor_alpha = _take_out_hardest(pull, alpha, bank, z, floor)
         stiffness = pull.sum(1, keepdim=True)

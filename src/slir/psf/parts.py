@@ -1,0 +1,65 @@
+"""What the builders share: checks of their arguments, points on pixels, frames."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from slir.errors import InputError
+
+Offset = tuple[float, float]
+
+
+def check_positive(name: str, value: float, remedy: str) -> None:
+    if not (math.isfinite(value) and value > 0):
+        raise InputError(name, "be a positive finite number", value, remedy)
+
+
+def check_angle(angle: float) -> None:
+    if not math.isfinite(angle):
+        raise InputError("angle", "be a finite number of degrees", angle, "0 is to the right and 90 is up.")
+
+
+def check_size(size: int | None) -> None:
+    if size is not None and (int(size) != size or size < 1 or size % 2 == 0):
+        raise InputError("size", "be a positive odd number", size, "Only an odd side has a pixel in its centre.")
+
+
+def checked_offset(offset: Offset) -> Offset:
+    """(down, right) in pixels. Below one pixel each, so that a kernel stays as small as its blur."""
+    try:
+        down, right = (float(each) for each in offset)
+    except (TypeError, ValueError):
+        down = right = math.nan
+    if not (abs(down) <= 1 and abs(right) <= 1):
+        remedy = "They count pixels downwards and to the right; for whole pixels, pad the kernel on one side."
+        raise InputError("offset", "be two numbers from -1 to 1", offset, remedy)
+    return down, right
+
+
+def drawn(y: np.ndarray, x: np.ndarray, weight: np.ndarray, radius: int) -> np.ndarray:
+    """Points spread over the four pixels next to them in proportion to their nearness; (2·radius + 1)² pixels."""
+    kernel = np.zeros((2 * radius + 1, 2 * radius + 1))
+    column, row = np.floor(x).astype(int), np.floor(y).astype(int)
+    fx, fy = x - column, y - row
+    for dy, wy in ((0, 1 - fy), (1, fy)):
+        for dx, wx in ((0, 1 - fx), (1, fx)):
+            np.add.at(kernel, (row + dy + radius, column + dx + radius), weight * wy * wx)
+    return kernel
+
+
+def trimmed(kernel: np.ndarray, tiny: float = 1e-12) -> np.ndarray:
+    """Without the outer rows and columns that hold nothing; the centre stays the centre."""
+    while kernel.shape[0] > 1 and kernel[[0, -1]].max() <= tiny:
+        kernel = kernel[1:-1]
+    while kernel.shape[1] > 1 and kernel[:, [0, -1]].max() <= tiny:
+        kernel = kernel[:, 1:-1]
+    return np.ascontiguousarray(kernel / kernel.sum())
+
+
+def framed(kernel: np.ndarray, size: int) -> np.ndarray:
+    """The same about its centre in `size`² pixels: zeros around it, or its outer rows and columns cut off."""
+    kernel = np.pad(kernel, [(max(0, size - side) // 2,) * 2 for side in kernel.shape])
+    top, left = ((side - size) // 2 for side in kernel.shape)
+    return np.ascontiguousarray(kernel[top : top + size, left : left + size])

@@ -1,0 +1,127 @@
+"""Colours restored together: the turn, when it is taken, and what it is worth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import skimage.data
+import torch
+
+import slir
+from slir import colour, psf
+from slir.defaults import shipped_model
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def picture(name: str = "astronaut", side: int = 96) -> np.ndarray:
+    whole = getattr(skimage.data, name)()
+    return whole[20 : 20 + side, 180 : 180 + side]
+
+
+def planes(image: np.ndarray) -> list[torch.Tensor]:
+    return [torch.from_numpy(image[..., c] / 255).float() for c in range(image.shape[-1])]
+
+
+def noisy(image: np.ndarray, sigma: float, seed: int = 0) -> np.ndarray:
+    return image + sigma * np.random.default_rng(seed).standard_normal(image.shape)
+
+
+def psnr(found: np.ndarray, clean: np.ndarray) -> float:
+    return -10 * np.log10(np.mean((np.clip(found, 0, 255) - clean) ** 2) / 255**2)
+
+
+def one_by_one(restore, image: np.ndarray) -> np.ndarray:
+    return np.stack([restore(image[..., c]) for c in range(image.shape[-1])], -1)
+
+
+def test_the_turn_is_orthogonal_and_has_an_inverse() -> None:
+    product = colour.turn() @ colour.turn().T
+    torch.testing.assert_close(product, torch.diag(product.diagonal()))
+    own = planes(picture())
+    axes, _ = colour.to_axes(own, [0.1] * 3)
+    torch.testing.assert_close(axes[0], sum(own) / 3, atol=1e-6, rtol=0)
+    for back, channel in zip(colour.from_axes(axes), own):
+        torch.testing.assert_close(back, channel, atol=1e-6, rtol=0)
+
+
+def test_noise_along_the_axes_is_as_said() -> None:
+    sigmas = [0.02, 0.05, 0.1]
+    generator = torch.Generator().manual_seed(0)
+    noise = [sigma * torch.randn(400, 400, generator=generator) for sigma in sigmas]
+    axes, expected = colour.to_axes(noise, sigmas)
+    assert [float(axis.std()) for axis in axes] == pytest.approx(expected, rel=0.01)
+    residuals = colour.spread_over_channels(colour.to_axes(noise, [0.05] * 3)[1])
+    assert residuals == pytest.approx([0.05] * 3)
+
+
+def test_colours_are_told_from_pictures_of_their_own() -> None:
+    for name in ("astronaut", "coffee", "chelsea"):
+        clean = picture(name)
+        for sigma in (0.0, 10.0, 50.0):
+            assert colour.alike(planes(noisy(clean, sigma)), [sigma / 255] * 3)
+    crops = [skimage.data.camera()[start : start + 96, 100:196] for start in (100, 220, 400)]
+    unrelated = np.stack(crops, -1)
+    assert not colour.alike(planes(unrelated), [0.0] * 3)
+    assert not colour.alike(planes(noisy(unrelated, 10)), [10 / 255] * 3)
+    assert not colour.alike(planes(unrelated), [10 / 255] * 3)  # told of noise that is not there
+
+
+def test_noisy_colours_are_better_restored_together() -> None:
+    clean = picture().astype(np.float64)
+    y = noisy(clean, 25)
+    together = slir.denoise(y, sigma=25, data_range=255, channel_axis=-1)
+    alone = one_by_one(lambda plane: slir.denoise(plane, sigma=25, data_range=255), y)
+    assert psnr(together, clean) > psnr(alone, clean) + 0.5
+
+
+def test_blurred_colours_are_better_restored_together() -> None:
+    kernel = psf.gaussian(1.2)
+    clean = picture().astype(np.float64)
+    operator = slir.operators.Blur(kernel, "reflect")
+    blurred = np.stack([operator.forward(torch.from_numpy(clean[..., c])).numpy() for c in range(3)], -1)
+    y = noisy(blurred, 5)
+    settings = {"sigma": 5, "border": "reflect", "data_range": 255}
+    together = slir.deblur(y, kernel, channel_axis=-1, **settings)
+    alone = one_by_one(lambda plane: slir.deblur(plane, kernel, **settings), y)
+    assert psnr(together, clean) > psnr(alone, clean) + 0.2
+
+
+def test_pictures_of_their_own_stay_apart() -> None:
+    """Dyes in a microscope, say: nothing of one channel may show in another."""
+    image = np.stack([skimage.data.camera()[start : start + 64, 100:164] for start in (100, 220, 400)], -1)
+    together = slir.denoise(image, sigma=10, channel_axis=-1)
+    np.testing.assert_array_equal(together, one_by_one(lambda plane: slir.denoise(plane, sigma=10), image))
+
+
+def test_grey_in_three_channels_stays_grey() -> None:
+    grey = noisy(picture()[..., 0].astype(np.float64), 10)
+    found = slir.denoise(np.stack([grey] * 3, -1), sigma=10, data_range=255, channel_axis=-1)
+    np.testing.assert_allclose(found[..., 0], found[..., 1], atol=1e-3)
+    np.testing.assert_allclose(found[..., 0], found[..., 2], atol=1e-3)
+
+
+def test_a_fourth_channel_is_restored_by_itself() -> None:
+    rgba = np.concatenate([picture(side=64), skimage.data.camera()[:64, :64, None]], -1)
+    rgba = np.clip(noisy(rgba, 8), 0, 255).astype(np.uint8)
+    result = slir.denoise(rgba, sigma=8, channel_axis=-1, return_info=True)
+    np.testing.assert_array_equal(result.image[..., :3], slir.denoise(rgba[..., :3], sigma=8, channel_axis=-1))
+    np.testing.assert_array_equal(result.image[..., 3], slir.denoise(rgba[..., 3], sigma=8))
+    assert len(result.stats["residual"]) == len(result.stats["sigma"]) == 4
+    assert result.stats["residual"][:3] == pytest.approx([8] * 3, rel=0.3)
+
+
+def test_channels_may_come_first() -> None:
+    image = picture(side=64)
+    last = slir.denoise(image, sigma=8, channel_axis=-1)
+    first = slir.denoise(np.moveaxis(image, -1, 0), sigma=8, channel_axis=0)
+    np.testing.assert_array_equal(np.moveaxis(first, 0, -1), last)
+
+
+def test_differences_take_half_of_the_stages() -> None:
+    for name in ("denoise", "deblur", "upsample2", "inpaint"):
+        model = shipped_model(name)
+        short = colour.brief(model)
+        assert len(short.stages) == max(2, -(-len(model.stages) // 2))
+        assert short.stages[0] is model.stages[0]
+        assert short.stages[-1].level == 0
