@@ -394,6 +394,17 @@ def test_apply_maps_against_a_loop(count: int, dtype: torch.dtype) -> None:
     close(found, reference.predict(maps, cell, f), 1e-6 if dtype == torch.float32 else 1e-12)
 
 
+@pytest.mark.parametrize("count", [1, 64, 65, 500])
+@pytest.mark.parametrize("cells", [1, 7])
+def test_blocks_of_cells_are_the_same_products(count: int, cells: int) -> None:
+    """What a GPU does, which any device can."""
+    rng = np.random.default_rng(count)
+    maps, f = rng.normal(size=(cells, 4, 3)), rng.normal(size=(count, 4))
+    cell = rng.integers(0, cells, count) // 2 * 2 % cells  # some cells are empty
+    found = cell_ridge._apply_in_blocks(torch.from_numpy(maps), torch.from_numpy(cell), torch.from_numpy(f))
+    close(found, reference.predict(maps, cell, f), 1e-12)
+
+
 def test_apply_maps_to_nothing() -> None:
     found = apply_maps(torch.ones(2, 4, 3), torch.zeros(0, dtype=torch.int64), torch.zeros(0, 4))
     assert found.shape == (0, 3)

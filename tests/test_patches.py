@@ -133,3 +133,17 @@ def test_patches_can_be_put_between_others() -> None:
     assert torch.equal(wide[:, 2:18], grid.extract(x))
     assert bool((wide[:, :2] == -1).all())
     assert bool((wide[:, 18:] == -1).all())
+
+
+@settings(max_examples=50, deadline=None)
+@given(grids())
+def test_folding_is_assembling(grid: PatchGrid) -> None:
+    """What a GPU does, which any device can; also of a band of rows, and onto an image."""
+    tall, wide = (len(starts) for starts in grid.starts)
+    patches = torch.randn(tall, wide, grid.size**2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    expected = grid.assemble(patches.flatten(0, 1))
+    found = grid._folded(patches, torch.zeros(grid.shape, dtype=torch.float64), 0, tall)
+    torch.testing.assert_close(found, expected)
+    upper = grid._folded(patches[: tall // 2], torch.zeros_like(found), 0, tall // 2) if tall // 2 else 0
+    lower = grid._folded(patches[tall // 2 :], torch.zeros_like(found), tall // 2, tall)
+    torch.testing.assert_close(lower + upper, found)
