@@ -1,6 +1,8 @@
-"""σ of white noise, read off pictures that have it."""
+"""The noise of pictures, read off them."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ import skimage.data
 import skimage.restoration
 import torch
 
-from slir.noise import estimate_sigma
+from slir.noise import estimate_poisson_gaussian, estimate_sigma
 
 CROPS = {
     "camera": (slice(100, 356), slice(100, 356)),
@@ -25,7 +27,11 @@ def noisy(name: str, sigma: float, seed: int) -> torch.Tensor:
     return torch.from_numpy(clean + np.random.default_rng(seed).normal(0, sigma, clean.shape)).float()
 
 
-TEXTURES = ("grass", "gravel")  # they have no flat part at all, and their grain passes for noise of about 4 of 255
+def in_8_bits(image: torch.Tensor) -> torch.Tensor:
+    return (255 * image).round().clamp(0, 255) / 255
+
+
+TEXTURES = ("grass", "gravel")  # they have no flat part at all, and their grain passes for noise of about 3 of 255
 
 
 @pytest.mark.parametrize("name", CROPS)
@@ -33,12 +39,29 @@ TEXTURES = ("grass", "gravel")  # they have no flat part at all, and their grain
 def test_white_noise_on_pictures(name: str, level: int) -> None:
     for seed in range(2):
         image = noisy(name, level / 255, seed)
-        found = estimate_sigma(image)
-        if name in TEXTURES and level == 5:  # too much, but less so than a wavelet's median says
-            assert 0.85 * level / 255 < found < 1.6 * level / 255
-            assert found < skimage.restoration.estimate_sigma(image.numpy())
-        else:
-            assert found == pytest.approx(level / 255, rel=0.15)
+        rounded = np.hypot(level, 12**-0.5) / 255  # rounding adds noise of its own, of variance 1/12
+        for given, truth in ((image, level / 255), (in_8_bits(image), rounded)):
+            found = estimate_sigma(given)
+            if name in TEXTURES and level == 5:  # too much, but less so than a wavelet's median says
+                assert 0.9 * truth < found < 1.4 * truth
+                assert found < skimage.restoration.estimate_sigma(given.numpy())
+            else:
+                assert found == pytest.approx(truth, rel=0.1)
+
+
+@pytest.mark.parametrize("level", [15, 50])
+def test_clipped_parts_are_not_read(level: int) -> None:
+    """Most of the picture is black or white, where half of the noise is cut off."""
+    bands = np.repeat([0.0, 0.4, 1.0, 0.6, 0.0, 1.0, 0.0, 1.0], 32)[:, None].repeat(256, 1)
+    image = torch.from_numpy(bands + np.random.default_rng(0).normal(0, level / 255, bands.shape)).float()
+    assert estimate_sigma(in_8_bits(image)) == pytest.approx(level / 255, rel=0.05)
+
+
+@pytest.mark.parametrize("padding", [0.0, 0.3])
+def test_padding_is_not_read(padding: float) -> None:
+    image = torch.full((400, 500), padding)
+    image[72:328, 122:378] = in_8_bits(noisy("camera", 10 / 255, 0))
+    assert estimate_sigma(image) == pytest.approx(10 / 255, rel=0.05)
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (9, 40), (33, 64), (200, 151)])
@@ -55,8 +78,14 @@ def test_clean_pictures_have_next_to_none() -> None:
     rows, cols = np.mgrid[:128, :160]
     smooth = 0.5 + 0.3 * np.sin(rows / 17) * np.cos(cols / 23)
     edges = 0.2 + 0.6 * ((rows // 40 + cols // 40) % 2)
-    for clean in (smooth, edges, np.full((64, 64), 0.5)):
+    discs = 0.1 * sum(np.hypot(rows - 64, cols - 80) < radius for radius in (20, 33, 47, 61))
+    for clean in (smooth, edges, discs, np.full((64, 64), 0.5)):
         assert estimate_sigma(torch.from_numpy(clean).float()) < 0.2 / 255
+
+
+@pytest.mark.parametrize("name", CROPS)
+def test_photographs_as_they_are_have_little(name: str) -> None:
+    assert estimate_sigma(noisy(name, 0, 0)) < (5 if name in TEXTURES else 1.5) / 255
 
 
 def test_scale_and_offset() -> None:
@@ -66,3 +95,48 @@ def test_scale_and_offset() -> None:
 
 def test_images_smaller_than_a_patch_have_none() -> None:
     assert estimate_sigma(torch.rand(7, 20)) == 0
+
+
+def test_large_images_are_sampled() -> None:
+    noise = 0.5 + 0.1 * torch.randn(1100, 4000, generator=torch.Generator().manual_seed(0))
+    assert estimate_sigma(noise) == pytest.approx(0.1, rel=0.01)
+    assert estimate_sigma(noise) == estimate_sigma(noise)
+
+
+def with_poisson_noise(clean: np.ndarray, gain: float, variance: float) -> torch.Tensor:
+    rng = np.random.default_rng(0)
+    signal = gain * rng.poisson(clean / gain) if gain else clean
+    return torch.from_numpy(signal + np.sqrt(variance) * rng.standard_normal(clean.shape)).float()
+
+
+LINES = [(1 / 30, 0), (1 / 30, 1.5e-3), (1 / 100, 4e-4), (1 / 300, 1e-3), (0, 3.5e-3)]
+
+
+@pytest.mark.parametrize("name", ["camera", "coins", "brick", "moon"])
+@pytest.mark.parametrize(("gain", "variance"), LINES)
+@pytest.mark.parametrize("finish", [lambda image: image, in_8_bits], ids=["float", "8-bit"])
+def test_noise_that_grows_with_brightness(name: str, gain: float, variance: float, finish: Callable) -> None:
+    """What counts is σ at the brightnesses that the picture has. The worst are the coins: all that is bright there has
+    texture, which passes for noise that grows."""
+    clean = getattr(skimage.data, name)()[CROPS[name]] / 255
+    a, b = estimate_poisson_gaussian(finish(with_poisson_noise(clean, gain, variance)))
+    assert a >= 0
+    assert b >= 0
+    x = np.quantile(clean, [0.1, 0.5, 0.9]).clip(0.05)
+    np.testing.assert_allclose(np.sqrt(a * x + b), np.sqrt(gain * x + variance), rtol=0.13)
+
+
+@pytest.mark.parametrize(("gain", "variance"), LINES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gain_and_variance_themselves(gain: float, variance: float, dtype: torch.dtype) -> None:
+    ramp = np.linspace(0.02, 1, 512)[None].repeat(400, 0)
+    a, b = estimate_poisson_gaussian(with_poisson_noise(ramp, gain, variance).to(dtype))
+    assert a == pytest.approx(gain, rel=0.05, abs=2e-4)
+    assert b == pytest.approx(variance, rel=0.1, abs=0.01 * gain)
+
+
+def test_images_that_tell_of_one_brightness_or_none() -> None:
+    assert estimate_poisson_gaussian(torch.full((64, 64), 0.5)) == (0, 0)
+    assert estimate_poisson_gaussian(torch.rand(7, 20)) == (0, 0)
+    small = 0.5 + 0.1 * torch.randn(10, 10, generator=torch.Generator().manual_seed(0))
+    assert estimate_poisson_gaussian(small) == (0, estimate_sigma(small) ** 2)

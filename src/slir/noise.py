@@ -1,35 +1,158 @@
-"""σ of white noise, from the image alone."""
+"""How strong the noise is, from the image alone: σ of white noise, or how its variance grows with brightness."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
+import numpy as np
 import torch
+from scipy.optimize import nnls
 from torch import Tensor
 
-from slir.descriptors import dct_basis
-from slir.patches import PatchGrid
+from slir.descriptors import dct_basis_on
 
 SIZE = 8
-_FLAT_SHARE = 0.1
-_MIN_FLAT = 64
-_MAD = 0.674489750196
+_LOW, _HIGH = 9, 11
+"""Of a DCT coefficient's frequency u + v: below the first the picture is looked for, from the second on the noise."""
+_MAX_PATCHES = 2**17
+_MIN_PATCHES, _MIN_SHARE = 500, 0.01
+_PASSES = 5
+_END_SHARE = 1e-3
+_MAD = 0.674489750196  # median of |n| for n ~ N(0, 1)
 
 
 def estimate_sigma(image: Tensor) -> float:
     """The standard deviation of white Gaussian noise in one plane (H, W), in the plane's units.
 
     Noise is spread evenly over all DCT coefficients of a patch, pictures live in the low ones. So: take the patches
-    whose low and middle frequencies are weakest, since there the picture adds least, and read the median absolute
-    value of their highest frequencies (after Ponomarenko et al., 2007). Choosing patches by other coefficients than
-    those that are read keeps the choice from biasing the reading.
+    whose low frequencies hold no more than noise does, and read the median absolute value of their highest ones (after
+    Ponomarenko et al., 2007, and Liu et al., 2013). Choosing patches by other coefficients than those that are read
+    keeps the choice from biasing the reading. What noise does is known once σ is, hence a few passes.
+
+    Noise that was clipped at black or white reads too low, so patches within 2σ of such an end are left out. Noise that
+    is not the same everywhere is read where there is least of it; see `estimate_poisson_gaussian`.
     """
-    if min(image.shape) < SIZE:
+    patches = _Patches.of(image)
+    if patches is None:
         return 0.0
-    grid = PatchGrid((image.shape[0], image.shape[1]), SIZE, stride=2 if min(image.shape) >= 64 else 1)
-    coefficients = grid.extract(image) @ dct_basis(SIZE).to(image).T  # (P, 64)
-    u = torch.arange(SIZE)
-    order = (u[:, None] + u[None]).reshape(-1).to(image.device)
-    low = coefficients[:, (order > 0) & (order < 7)].square().mean(1)
-    high = coefficients[:, order >= 9]
-    count = min(len(low), max(_MIN_FLAT, int(_FLAT_SHARE * len(low))))
-    flattest = low.topk(count, largest=False).indices
-    return float(high[flattest].abs().median()) / _MAD
+    least = max(_MIN_PATCHES, int(_MIN_SHARE * len(patches.mean)))
+    variance = 0.0
+    for _ in range(_PASSES):
+        chosen = patches.flattest(patches.unclipped(2 * math.sqrt(variance), least), variance, least)
+        variance = patches.variance(chosen)
+    if patches.constant >= least and float(patches.busy[chosen].median()) > 10 * variance:
+        return 0.0  # much of the picture is of one colour, and what varies is drawn: noise would be white
+    return math.sqrt(variance)
+
+
+_BINS, _MIN_IN_BIN, _MIN_SHARE_IN_BIN = 32, 50, 0.02
+_OUTLYING = 0.1
+
+
+def estimate_poisson_gaussian(image: Tensor) -> tuple[float, float]:
+    """(a, b) of noise with variance a·x + b at brightness x, for one plane (H, W) where black is 0; a, b ≥ 0.
+
+    a is the gain (what one photon, say, adds to a pixel), b the variance of what noise there is in the dark. Patches
+    are binned by their mean, the variance in a bin is read as in `estimate_sigma`, and the line is fitted to these
+    readings by their relative errors, in a way that forgives the bins where all patches have texture.
+
+    The line is sure where the picture has flat parts; a and b on their own only if these differ in brightness.
+    """
+    patches = _Patches.of(image)
+    if patches is None:
+        return 0.0, 0.0
+    darkest, brightest = float(patches.mean.min()), float(patches.mean.max())
+    edges = torch.linspace(darkest, brightest, _BINS + 1).to(patches.mean)[1:-1]
+    bin_of = torch.bucketize(patches.mean, edges)
+    gain, offset = 0.0, 0.0
+    for _ in range(_PASSES):
+        # What tells b lies close to black, and is often clipped there: 1.5σ of distance is a compromise.
+        distance = 1.5 * (gain * patches.mean.clamp(min=0) + offset).sqrt()
+        unclipped = patches.unclipped(distance, len(patches.mean) // 10)
+        readings = []
+        for index in range(_BINS):
+            members = unclipped[bin_of[unclipped] == index]
+            if len(members) < _MIN_IN_BIN:
+                continue
+            expected = gain * max(0.0, float(patches.mean[members].mean())) + offset
+            chosen = patches.flattest(members, expected, max(_MIN_IN_BIN, int(_MIN_SHARE_IN_BIN * len(members))))
+            read, busy = patches.variance(chosen), float(patches.busy[chosen].mean())
+            # Noise is white: so far as low frequencies hold more than the highest ones, they hold texture. And texture
+            # does not average away, so that many patches earn less trust than they would by noise alone.
+            trust = math.sqrt(len(chosen)) * read / max(read, busy, 1e-30)
+            readings.append((float(patches.mean[chosen].mean()), read, trust))
+        if len(readings) < 2:
+            return 0.0, estimate_sigma(image) ** 2
+        gain, offset = _line(*np.array(readings).T)
+    return gain, offset
+
+
+def _line(brightness: np.ndarray, variance: np.ndarray, trust: np.ndarray) -> tuple[float, float]:
+    """(a, b) ≥ 0 that minimise Σ trust · huber((variance − v) / v), v = a·brightness + b, by reweighting: all (bins,).
+
+    Errors count relative to v because a variance that is read from n numbers is off by √(2/n) of itself.
+    """
+    brightness = brightness.clip(min=0)
+    floor = 1e-6 * variance.max() + 1e-30
+    fitted = np.full_like(variance, np.median(variance).clip(min=floor))
+    terms = np.stack([brightness, np.ones_like(brightness)], 1)  # (bins, 2)
+    for _ in range(20):
+        outlying = np.abs(variance - fitted) / fitted / _OUTLYING
+        weight = np.sqrt(trust / outlying.clip(min=1)) / fitted
+        (gain, offset), _ = nnls(terms * weight[:, None], variance * weight)
+        fitted = (gain * brightness + offset).clip(min=floor)
+    return float(gain), float(offset)
+
+
+@dataclass(frozen=True)
+class _Patches:
+    """What is seen at P patches of an image, the flattest first.
+
+    mean: (P,). busy: (P,), the mean square of the low DCT coefficients but the DC. fine: (P, 10), the highest ones.
+    room: (P,), from the mean to the nearer end at which the image was clipped. constant: how many more patches are
+    constant; these are padding, or saturated, and know nothing about the noise.
+    """
+
+    mean: Tensor
+    busy: Tensor
+    fine: Tensor
+    room: Tensor
+    constant: int
+
+    @classmethod
+    def of(cls, image: Tensor) -> _Patches | None:
+        """None where no patch varies. Patches overlap by three quarters, in large images by less, which bounds P."""
+        if min(image.shape) < SIZE:
+            return None
+        step = max(2 if min(image.shape) >= 64 else 1, math.ceil(math.sqrt(image.numel() / _MAX_PATCHES)))
+        patches = image.unfold(0, SIZE, step).unfold(1, SIZE, step).reshape(-1, SIZE**2)
+        varied = patches.amax(1) > patches.amin(1)
+        patches = patches[varied]
+        if not len(patches):
+            return None
+        basis = dct_basis_on(SIZE, image.dtype, image.device)
+        steps = torch.arange(SIZE, device=image.device)
+        frequency = (steps[:, None] + steps).reshape(-1)
+        mean = patches.mean(1)
+        busy = (patches @ basis[(frequency > 0) & (frequency < _LOW)].T).square().mean(1)
+        fine = patches @ basis[frequency >= _HIGH].T
+        room = torch.full_like(mean, math.inf)
+        for end in (image.min(), image.max()):
+            if int((image == end).sum()) > max(1, _END_SHARE * image.numel()):
+                room = torch.minimum(room, (mean - end).abs())
+        order = busy.argsort(stable=True)
+        return cls(mean[order], busy[order], fine[order], room[order], int((~varied).sum()))
+
+    def unclipped(self, distance: Tensor | float, least: int) -> Tensor:
+        """The patches with this much room, or the `least` with the most of it: indices, the flattest first."""
+        most_room = self.room.topk(min(max(1, least), len(self.room))).values[-1]
+        return (self.room >= torch.as_tensor(distance).to(self.room).clamp(max=most_room)).nonzero()[:, 0]
+
+    def flattest(self, among: Tensor, variance: float, least: int) -> Tensor:
+        """Those whose low frequencies hold no more than noise of this variance does, but no fewer than `least`."""
+        return among[: max(least, int((self.busy[among] <= variance).sum()))]
+
+    def variance(self, chosen: Tensor) -> float:
+        """Of the noise in these patches, by the median, which edges in a few of them hardly move."""
+        return (float(self.fine[chosen].abs().median()) / _MAD) ** 2

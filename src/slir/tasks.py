@@ -36,13 +36,16 @@ from slir.defaults import default_model
 from slir.errors import InputError, SlirError, SlirWarning
 from slir.families import task_of
 from slir.model import Model
-from slir.noise import estimate_sigma
+from slir.noise import estimate_poisson_gaussian, estimate_sigma
 from slir.operators import Blur, Downsample, Identity, Mask, Operator
 from slir.operators.convolution import Border
 from slir.operators.downsample import Antialias
+from slir.recipes import ROUNDING
 from slir.restoration import Restoration
+from slir.stabilise import Evened, Stabiliser
 from slir.tiles import restore_tiled
 
+POISSON_GAUSSIAN = "poisson-gaussian"
 Progress = bool | Callable[[int, int, str], None]
 Seed = int | np.random.Generator | torch.Generator | None
 
@@ -51,9 +54,9 @@ Seed = int | np.random.Generator | torch.Generator | None
 class Result:
     """A restored image with what was measured on the way.
 
-    stats: `sigma` (in units of the pixel values, one per channel), `seconds`, `stages` (per channel, per stage: steps
-    and residuals of the solvers; for colours, brightness comes first, then two differences), `residual` (root mean
-    square of y − Bx̂, to be compared with sigma).
+    stats: `sigma` (in units of the pixel values, one per channel; and, with "poisson-gaussian", `gain` and `variance`),
+    `seconds`, `stages` (per channel, per stage: steps and residuals of the solvers; for colours, brightness comes
+    first, then two differences), `residual` (root mean square of y − Bx̂, to be compared with sigma).
     """
 
     image: Array
@@ -89,7 +92,9 @@ def denoise(
 
     image: (H, W), or with a channel axis. sigma: the noise's standard deviation in units of the pixel values (25 on an
     8-bit image, 0.1 on a float image of range 1), or "auto" to estimate it per channel. Too small leaves noise, too
-    large smooths detail away.
+    large smooths detail away. "poisson-gaussian" is for noise whose variance grows with brightness, as that of light
+    does: how it grows is estimated per channel, and the image is restored where the noise is even
+    (`slir.stabilise`). Black has to be 0 for that, or given with data_range.
 
     >>> restored = slir.denoise(image, sigma=25)
     """
@@ -227,7 +232,10 @@ def _restore(
     operator.y_shape(x_shape)
     if min(shape) < MIN_SIDE:
         raise InputError("image", f"have at least {MIN_SIDE} pixels a side", f"{shape[0]}×{shape[1]}", "Pad it first.")
-    sigmas = _sigmas(sigma, planes, frame)
+    evened = _evened(sigma, planes, operator)
+    if evened:
+        planes = [even.forward(plane) for even, plane in zip(evened, planes)]
+    sigmas = [even.sigma for even in evened] if evened else _sigmas(sigma, planes, frame)
     generator = _generator(options.rng)
     given = _given_model(options.model)
     if given is not None:
@@ -251,6 +259,11 @@ def _restore(
     if turned:
         restored[:3] = colour.from_axes(restored[:3])
         residuals[:3] = colour.spread_over_channels(residuals[:3])
+    if evened:
+        restored = [even.inverse(plane) for even, plane in zip(evened, restored)]
+        strengths = [even.strength(plane) for even, plane in zip(evened, restored)]
+        residuals = [residual / noise * own for residual, noise, own in zip(residuals, sigmas, strengths)]
+        sigmas = strengths
     result = frame.image(restored)
     if keep is not None and not any(sigmas):
         result = _kept(result, array, keep, options.channel_axis)
@@ -263,7 +276,21 @@ def _restore(
         "seconds": time.perf_counter() - started,
         "stages": stages,
     }
+    if evened:
+        stats["gain"] = [even.stabiliser.gain * frame.span for even in evened]
+        stats["variance"] = [even.stabiliser.variance * frame.span**2 for even in evened]
     return Result(result, stats)
+
+
+def _evened(sigma: float | str, planes: list[Tensor], operator: Operator) -> list[Evened]:
+    """How to even out the noise of each plane, where that is asked for."""
+    if sigma != POISSON_GAUSSIAN:
+        return []
+    if not isinstance(operator, Identity):
+        remedy = "Denoise first with sigma='poisson-gaussian', then restore with what noise is left."
+        raise InputError("sigma", "be 'auto' or a number for this task", repr(sigma), remedy)
+    found = [estimate_poisson_gaussian(plane) for plane in planes]
+    return [Evened(Stabiliser(gain, max(variance, ROUNDING**2))) for gain, variance in found]
 
 
 def _is_colour(planes: list[Tensor], sigmas: list[float], model: Model) -> bool:
@@ -296,7 +323,8 @@ def _sigmas(sigma: float | str, planes: list[Tensor], frame: Canvas) -> list[flo
     """σ of each plane on the scale where the range is 1."""
     if isinstance(sigma, str):
         if sigma != "auto":
-            raise InputError("sigma", "be 'auto' or a number", repr(sigma), "It counts in units of the pixel values.")
+            rule = f"be 'auto', '{POISSON_GAUSSIAN}' or a number"
+            raise InputError("sigma", rule, repr(sigma), "It counts in units of the pixel values.")
         return [estimate_sigma(plane) for plane in planes]
     if not isinstance(sigma, int | float | np.number) or not (np.isfinite(sigma) and sigma >= 0):
         raise InputError("sigma", "be 'auto' or a number of at least 0", sigma, "It is the noise's standard deviation.")

@@ -103,7 +103,7 @@ def fit(
         if sigma is not None:
             scale = _common_range(pictures, options.range_value(data_range), sigma)
             value = options.sigma_value(sigma, span=scale, auto=False)
-            assert value != "auto"
+            assert isinstance(value, float)  # auto=False
             noise = value / scale
 
         import slir  # after the checks: torch takes its time

@@ -22,9 +22,10 @@ Output = Annotated[
 Sigma = Annotated[
     str,
     typer.Option(
-        metavar="auto|NUMBER|PERCENT%",
+        metavar="auto|NUMBER|PERCENT%|poisson-gaussian",
         help="Standard deviation of the noise, in units of the pixel values (25 on an 8-bit image), or in percent of "
-        "their range (10%). 'auto' estimates it from the image. Larger values smooth more.",
+        "their range (10%). 'auto' estimates it from the image. Larger values smooth more. 'poisson-gaussian', for "
+        "denoising, estimates noise that grows with brightness.",
     ),
 ]
 ModelFile = Annotated[
@@ -77,13 +78,15 @@ Antialias = Annotated[
 ]
 
 
-def sigma_value(text: str, *, span: float | None, auto: bool = True) -> float | Literal["auto"]:
+def sigma_value(text: str, *, span: float | None, auto: bool = True) -> float | Literal["auto", "poisson-gaussian"]:
     """σ in units of the pixel values. `span` is the width of their range, None where it is not known."""
     remedy = "Pass 25 (pixel values) or 10% (of their range)" + (", or auto." if auto else ".")
     if text.strip().lower() == "auto":
         if auto:
             return "auto"
         raise InputError("--sigma", "be a number or a percentage here", repr(text), remedy)
+    if auto and text.strip().lower() == "poisson-gaussian":
+        return "poisson-gaussian"
     body = text.strip()
     percent = body.endswith("%")
     try:

@@ -207,13 +207,14 @@ def _enlarged(alpha: np.ndarray, factor: int, *, centred: bool) -> np.ndarray:
 def _sigma_used(asked: object, stats: object) -> str:
     """ "sigma 12.3 (estimated)". Colour images may have one σ a channel."""
     found = stats.get("sigma") if isinstance(stats, Mapping) else getattr(stats, "sigma", None)
-    value = asked if found is None or asked != "auto" else found
-    if value == "auto":
+    estimated = isinstance(asked, str)
+    value = asked if found is None or not estimated else found
+    if isinstance(value, str):
         return "sigma estimated"
     import numpy as np
 
     text = " ".join(f"{number:.3g}" for number in np.atleast_1d(np.asarray(value, dtype=np.float64)))
-    return f"sigma {text}" + (" (estimated)" if asked == "auto" else "")
+    return f"sigma {text}" + (" (estimated)" if estimated else "")
 
 
 def _pixels(picture: Picture) -> str:

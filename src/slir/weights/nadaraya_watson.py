@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from slir.compute import chunks, rows_in_cache
@@ -19,8 +19,9 @@ from slir.weights.kernels import Kernel
 if TYPE_CHECKING:
     from slir.fused.bank import TiledBank
 
-NEGLIGIBLE = 1e-14
-"""Weights below this are zero: what they add is lost in rounding, and denormal numbers slow a CPU's products down."""
+FAINTEST = -100.0
+"""Least weight as a power of two, beside the largest: what it adds is lost in rounding, but the denormal numbers that
+most of a row would be make a CPU slow."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +34,15 @@ class FittedNadarayaWatson(Fitted):
     def alpha(self, seen: Tensor) -> Tensor:
         # A softmax of log k: where every kernel value would underflow, the nearest patches still share the weight.
         if self.kernel.name == "gaussian":
-            # log k = (fᵀf′ − ‖f′‖²/2 − ‖f‖²/2)/σ_k², and the last term is the same for all of a row: one product.
-            precision = self.kernel.bandwidth**-2
+            # log k = (fᵀf′ − ‖f′‖²/2 − ‖f‖²/2)/σ_k², and the last term is the same for all of a row: one product. In
+            # powers of two, which take half as long.
+            precision = self.kernel.bandwidth**-2 / math.log(2)
             bias = self.features.square().sum(1).mul_(-precision / 2)
             alpha = seen.new_empty(len(seen), len(self.features))
             for block in chunks(len(seen), rows_in_cache(len(self.features), seen)):
-                scores = torch.addmm(bias, seen[block] * precision, self.features.T)
-                F.threshold(torch.softmax(scores, -1, out=alpha[block]), NEGLIGIBLE, 0.0, inplace=True)
+                own = torch.addmm(bias, seen[block] * precision, self.features.T, out=alpha[block])
+                own.sub_(own.amax(1, keepdim=True)).clamp_min_(FAINTEST).exp2_()
+                own.mul_(1 / own.sum(1, keepdim=True))
             return alpha
         return torch.softmax(self.kernel.log(seen, self.features), -1)
 
