@@ -136,7 +136,8 @@ def _little(own: Case) -> Case:
     """The first 96 rows and columns of a case."""
     side = 96
     mask = None if own.mask is None else own.mask[:side, :side]
-    clean = own.clean[: own.factor * side + 2 * own.border, : own.factor * side + 2 * own.border]
+    beyond = own.clean.shape[0] - own.factor * own.y.shape[0]  # a blur's x is larger than its y
+    clean = own.clean[: own.factor * side + beyond, : own.factor * side + beyond]
     return Case(
         *(own.table, own.setting, own.name, own.kind), own.y[:side, :side], clean, own.sigma, own.border, own.psf,
         own.factor, mask,

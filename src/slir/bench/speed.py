@@ -75,18 +75,25 @@ def main(
         wanted += [(t, peer, side, 0) for t in tasks for peer in PEERS[t] for side in sides if side <= SMALL]
     wanted += [("deblur", "paper, squared", 128, bank) for bank in banks if "deblur" in tasks]
     found: list[Measured] = []
+    console = Console()
     ceiling = _probe({"method": "ceiling", "device": chosen})
     for number, (task, method, side, bank) in enumerate(wanted):
         if callable(progress):
             progress(number, len(wanted), f"{task}, {method}, {side}×{side}")
-        answer = _probe({"task": task, "method": method, "side": side, "bank": bank, "device": chosen, "out": str(out)})
+        asked = {"task": task, "method": method, "side": side, "bank": bank, "device": chosen, "out": str(out)}
+        try:
+            answer = _probe(asked)
+        except SlirError as error:  # half an hour of measurements should not go with the one that failed
+            if method == "slir":
+                raise
+            answer = {"skipped": method}
+            console.print(f"left out: {error}")
         if "skipped" not in answer:
             found.append(Measured(task, method, side, bank, **answer))
     if callable(progress):
         progress(len(wanted), len(wanted), "done")
     record = {"device": chosen, "ceiling": ceiling, "measured": [asdict(one) for one in found]}
     write_whole(out / "speed.json", json.dumps(record, indent=1).encode())
-    console = Console()
     for table in tables(found, ceiling):
         console.print(table)
     if plot(found, out / "speed.png"):
