@@ -31,7 +31,7 @@ class TiledBank:
 
     def described(self, seen: Tensor) -> Tensor:
         """Features of patches, to match the bank's: (c, d) -> (c, D)."""
-        return _wide(seen * self.scale, self.features.shape[1]).half()
+        return padded(seen * self.scale, self.features.shape[1]).half()
 
 
 def tiled_bank(features: Tensor, clean: Tensor, bandwidth: float) -> TiledBank:
@@ -47,9 +47,9 @@ def tiled_bank(features: Tensor, clean: Tensor, bandwidth: float) -> TiledBank:
     rows = -(-len(clean) // TILE) * TILE
     wide = max(16, 1 << (clean.shape[1] - 1).bit_length())
     deep = -(-features.shape[1] // COLUMNS) * COLUMNS
-    described = _wide(features * scale, deep)
+    described = padded(features * scale, deep)
     bias = described.square().sum(1).mul_(-0.5)
-    rounded = _wide(clean - centre, wide).half()
+    rounded = padded(clean - centre, wide).half()
     return TiledBank(
         _long(described.half(), rows),
         _long(bias, rows, -math.inf),
@@ -60,7 +60,7 @@ def tiled_bank(features: Tensor, clean: Tensor, bandwidth: float) -> TiledBank:
     )
 
 
-def _wide(rows: Tensor, width: int) -> Tensor:
+def padded(rows: Tensor, width: int) -> Tensor:
     """Zeros to the right: (n, w) -> (n, width)."""
     return torch.nn.functional.pad(rows, (0, width - rows.shape[1]))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from slir.fused.bank import COLUMNS, TiledBank, _wide
+from slir.fused.bank import COLUMNS, TiledBank, padded
 from slir.fused.kernels import mass_kernel, moments_kernel, weiszfeld_kernel
 from slir.solvers.solution import Solution, Verdict
 
@@ -52,7 +52,7 @@ def nw_euclidean(
     count = len(x)
     if count == 0:
         return Solution(torch.empty_like(x), Verdict.CONVERGED, {"steps": 0.0, "error": 0.0})
-    own, middle = bank.described(seen), _wide(x - bank.centre, wide).contiguous()
+    own, middle = bank.described(seen), padded(x - bank.centre, wide).contiguous()
     z = middle.clone()
     spread = bank.norms.sum() / bank.bias.isfinite().sum()
     scale = (spread + middle.square().sum(1)).sqrt().clamp_min(torch.finfo(x.dtype).tiny)
