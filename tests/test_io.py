@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin
 
 from slir.errors import FileError
-from slir.io import Meta, Picture, Resolution, check_output, png_codec, read, read_mask, read_psf, write
-from slir.io import images as images_module
+from slir.io import Meta, Picture, Resolution, check_output, png, png_codec, read, read_mask, read_psf, write
 from slir.io.atomic import whole_file
 from slir.io.picture import from_interleaved
 
@@ -357,12 +356,12 @@ def test_text_with_an_image_name(tmp_path):
 
 @pytest.mark.parametrize(
     ("data", "kind"),
-    [(b"GIF89a" + bytes(50), "GIF"), (b"RIFF\0\0\0\0WEBPVP8 " + bytes(50), "WebP"), (b"%PDF-1.4" + bytes(40), "PDF")],
+    [(b"GIF89a" + bytes(50), "GIF"), (bytes(4) + b"ftypavif" + bytes(50), "AVIF"), (b"%PDF-1.4" + bytes(40), "PDF")],
 )
 def test_foreign_formats_are_named(tmp_path, data, kind):
     for name in ("a.png", "a.xyz"):
         (tmp_path / name).write_bytes(data)
-        refused(tmp_path / name, f"is a {kind} file", "Convert it to PNG")
+        refused(tmp_path / name, kind, "Convert it to PNG")
 
 
 @pytest.mark.parametrize(("true", "name"), [(".png", "a.jpg"), (".jpg", "a.tif"), (".tif", "a.png"), (".png", "a.dat")])
@@ -450,7 +449,7 @@ def test_animation(tmp_path):
 
 def test_tiff_of_several_pages(tmp_path):
     tifffile.imwrite(tmp_path / "a.tif", np.zeros((3, 8, 8), np.uint8), photometric="minisblack", metadata=None)
-    refused(tmp_path / "a.tif", "3 pages", "file of its own")
+    refused(tmp_path / "a.tif", "3 pages", "open_source")
     tifffile.imwrite(tmp_path / "b.tif", np.zeros((3, 8, 8), np.uint8), imagej=True)
     refused(tmp_path / "b.tif", "3 pages")
 
@@ -531,7 +530,7 @@ def test_formats_refuse_what_they_cannot_hold(tmp_path, name, dtype, channels, r
 def test_outputs_that_cannot_be(tmp_path):
     picture = picture_of(noise(4, 4, 3, "uint8"))
     for name, reason in [
-        ("a.webp", "unknown suffix '.webp'"),
+        ("a.gif", "unknown suffix '.gif'"),
         ("a", "no suffix"),
         ("none/a.png", "does not exist. Create it first: mkdir -p"),
         ("folder.png", "is a folder"),
@@ -550,13 +549,12 @@ def test_a_failure_while_writing_leaves_what_was_there(tmp_path, monkeypatch, fa
     if existing is not None:
         (tmp_path / "a.png").write_bytes(existing)
 
-    def fail(stream, picture):
+    def fail(stream, planes, meta):
         stream.write(b"half of it")
         stream.flush()
         raise failure
 
-    broken = tuple(replace(form, write=fail) for form in images_module.FORMATS)
-    monkeypatch.setattr(images_module, "FORMATS", broken)
+    monkeypatch.setattr(png, "encode", fail)
     expected = FileError if isinstance(failure, OSError) else type(failure)
     with pytest.raises(expected, match="No space left" if expected is FileError else None):
         write(tmp_path / "a.png", picture_of(noise(4, 4, 3, "uint8")))

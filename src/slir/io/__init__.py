@@ -1,14 +1,21 @@
 """Files to arrays and back, with nothing lost on the way."""
 
 from slir.io.atomic import whole_file
-from slir.io.images import EXTENSIONS, check_output, is_image_name, read, write
+from slir.io.images import EXTENSIONS, check_output, create, is_image_name, open_source, read, write
 from slir.io.kernels import read_psf
 from slir.io.masks import read_mask
-from slir.io.picture import Meta, Picture, Resolution
+from slir.io.picture import Head, Meta, Picture, Resolution
+from slir.io.sink import Sink
+from slir.io.source import Source
 
 __all__ = [
     "read",
     "write",
+    "open_source",
+    "create",
+    "Source",
+    "Sink",
+    "Head",
     "check_output",
     "is_image_name",
     "read_psf",

@@ -3,43 +3,79 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from slir.errors import FileError
-from slir.io import jpeg, png, tiff
-from slir.io.atomic import check_folder, whole_file
-from slir.io.picture import Picture
+from slir.io import jpeg, png, tiff, webp
+from slir.io.atomic import check_folder
+from slir.io.picture import Head, Picture
+from slir.io.sink import Sink, WholeSink
+from slir.io.source import Source, WholeSource, read_bytes
+
+__all__ = ["read", "write", "open_source", "create", "check_output", "is_image_name", "read_bytes", "EXTENSIONS"]
 
 
 @dataclass(frozen=True)
 class Format:
     """One file format. A further one is a module with these functions and a line in `FORMATS`.
 
-    read : the bytes of a file -> Picture; raises any exception, with the reason as its text, where it cannot.
-    write : a picture to a binary stream.
-    refusal : why the format cannot hold a picture, or None where it can.
+    is_start : whether these are the first bytes of such a file.
+    open : a path -> Source; raises FileError where it cannot.
+    create : a path, what the file is to hold, and lines of history -> Sink.
+    refusal : why the format cannot hold such a picture, or None where it can.
+    stacks : whether a file can hold more than one plane.
     """
 
     name: str
     extensions: tuple[str, ...]
-    signatures: tuple[bytes, ...]
-    read: Callable[[bytes], Picture]
-    write: Callable[[BinaryIO, Picture], None]
-    refusal: Callable[[Picture], str | None]
+    is_start: Callable[[bytes], bool]
+    open: Callable[[Path], Source]
+    create: Callable[[Path, Head, Sequence[str]], Sink]
+    refusal: Callable[[Head], str | None]
+    stacks: bool = False
 
 
 FORMATS = (
-    Format(png.NAME, png.EXTENSIONS, (png.SIGNATURE,), png.read, png.write, png.refusal),
-    Format(jpeg.NAME, jpeg.EXTENSIONS, (jpeg.SIGNATURE,), jpeg.read, jpeg.write, jpeg.refusal),
-    Format(tiff.NAME, tiff.EXTENSIONS, tiff.SIGNATURES, tiff.read, tiff.write, tiff.refusal),
+    Format(
+        png.NAME,
+        png.EXTENSIONS,
+        lambda start: start.startswith(png.SIGNATURE),
+        lambda path: WholeSource(path, png.NAME, png.begin),
+        lambda path, head, history: WholeSink(path, head, png.encode),
+        png.refusal,
+    ),
+    Format(
+        jpeg.NAME,
+        jpeg.EXTENSIONS,
+        lambda start: start.startswith(jpeg.SIGNATURE),
+        lambda path: WholeSource(path, jpeg.NAME, jpeg.begin),
+        lambda path, head, history: WholeSink(path, head, jpeg.encode),
+        jpeg.refusal,
+    ),
+    Format(
+        tiff.NAME,
+        tiff.EXTENSIONS,
+        lambda start: start.startswith(tiff.SIGNATURES),
+        lambda path: WholeSource(path, tiff.NAME, tiff.begin),
+        lambda path, head, history: WholeSink(path, head, tiff.encode),
+        tiff.refusal,
+        stacks=True,
+    ),
+    Format(
+        webp.NAME,
+        webp.EXTENSIONS,
+        webp.is_start,
+        lambda path: WholeSource(path, webp.NAME, webp.begin),
+        lambda path, head, history: WholeSink(path, head, webp.encode),
+        webp.refusal,
+    ),
 )
 #: The suffixes, in lower case, of the files that can be read and written.
 EXTENSIONS = tuple(extension for form in FORMATS for extension in form.extensions)
 
-_KNOWN = "PNG, JPEG or TIFF (.png, .jpg, .tif)"
+_KNOWN = "PNG, JPEG, WebP or TIFF (.png, .jpg, .webp, .tif)"
 #: Formats that people often hand over, so that the message can name them.
 _FOREIGN = {
     b"GIF8": "GIF",
@@ -54,45 +90,67 @@ _FOREIGN = {
 
 
 def read(path: str | os.PathLike[str]) -> Picture:
-    """The picture in a PNG, JPEG or TIFF file, its pixels as they are stored.
+    """The picture in an image file, its pixels as they are stored.
 
     Raises FileError, with the reason and the remedy, for a file that is missing, empty, damaged, truncated, of another
-    kind than its name says, of an unknown kind, or that declares more pixels than `slir.io.picture.MAX_PIXELS`.
+    kind than its name says, of an unknown kind, that holds more than one plane, or that declares more pixels than
+    `slir.io.picture.MAX_PIXELS`.
     """
-    path = Path(path)
-    data = read_bytes(path, limit=_check_kind)
-    form = _format_of(data)
-    assert form is not None  # _check_kind has seen to it
-    try:
-        return form.read(data)
-    except MemoryError as error:
-        raise FileError(path, "does not fit into memory", "Crop it, or use a machine with more.") from error
-    except Exception as error:  # decoders raise all sorts of exceptions on damaged files
-        reason = " ".join(str(error).split()) or type(error).__name__
-        if not reason.startswith(("is ", "has ", "holds ", "ends ", "declares ", "would ", "its ", "only ")):
-            reason = f"cannot be decoded as {form.name} ({reason[:200]})"
-        raise FileError(path, reason, _remedy(reason)) from error
+    with open_source(path) as source:
+        if source.planes > 1:
+            remedy = "Use the command line, or slir.io.open_source, which reads plane by plane."
+            raise FileError(path, f"holds {source.planes} pages; slir.io.read reads one picture", remedy)
+        return source.read()
 
 
 def write(path: str | os.PathLike[str], picture: Picture) -> None:
     """Write a picture in the format that the name's suffix says: whole, or, on any failure, not at all."""
     path = Path(path)
     check_output(path, picture)
-    form = _format_named(path)
-    with whole_file(path) as temporary, open(temporary, "wb") as stream:
-        form.write(stream, picture)
+    with _format_named(path).create(path, picture.head, ()) as sink:
+        sink.write(picture)
 
 
-def check_output(path: str | os.PathLike[str], picture: Picture | None = None) -> None:
-    """Raise FileError if `write(path, picture)` could not succeed: to be asked before long work, not after it."""
+def open_source(path: str | os.PathLike[str]) -> Source:
+    """Open an image file to read it by windows and planes. Raises FileError, as `read` does."""
+    path = Path(path)
+    return _format_of(path).open(path)
+
+
+def create(
+    path: str | os.PathLike[str],
+    source: Source | Head,
+    *,
+    scale: int = 1,
+    centred: bool = True,
+    history: Sequence[str] = (),
+) -> Sink:
+    """A file to be written by windows, which holds what `source` holds, with all of its metadata.
+
+    scale : how many times as high and as wide the planes are; resolution, voxel size and coordinates follow.
+    centred : whether an old pixel covers its scale × scale new ones, else it sits on the first of them.
+    history : lines on how the file was made, for formats that have a place for them (FITS).
+    """
+    path = Path(path)
+    head = (source.head if isinstance(source, Source) else source).scaled(scale, centred=centred)
+    check_output(path, head)
+    return _format_named(path).create(path, head, history)
+
+
+def check_output(path: str | os.PathLike[str], what: Picture | Source | Head | None = None) -> None:
+    """Raise FileError if a file of that name could not be written: to be asked before long work, not after it.
+
+    what : what the file is to hold; without it only the name and the folder are looked at.
+    """
     path = Path(path)
     check_folder(path)
     form = _format_named(path)
-    if picture is None:
+    if what is None:
         return
-    why = form.refusal(picture)
+    head = what if isinstance(what, Head) else what.head
+    why = _refusal(form, head)
     if why is not None:
-        able = next((other for other in FORMATS if other.refusal(picture) is None), None)
+        able = next((other for other in FORMATS if _refusal(other, head) is None), None)
         remedy = "Convert the picture first." if able is None else f"Write {path.stem}{able.extensions[0]} instead."
         raise FileError(path, why, remedy)
 
@@ -102,34 +160,16 @@ def is_image_name(path: str | os.PathLike[str]) -> bool:
     return Path(path).suffix.lower() in EXTENSIONS
 
 
-def read_bytes(path: Path, *, limit: Callable[[Path, bytes], None] | None = None) -> bytes:
-    """The contents of a file, as FileError says where there are none. `limit` sees the first bytes, and may refuse."""
-    try:
-        if path.is_dir():
-            raise FileError(path, "is a folder, not a file", "Name one file in it.")
-        if path.exists() and not path.is_file():
-            raise FileError(path, "is not a regular file", "Save the image to a file first.")
-        with open(path, "rb") as stream:
-            start = stream.read(32)
-            if not start:
-                raise FileError(path, "is empty", "Copy or download it again.")
-            if limit is not None:
-                limit(path, start)
-            return start + stream.read()
-    except FileNotFoundError as error:
-        raise FileError(path, "does not exist", "Check the name and the folder.") from error
-    except PermissionError as error:
-        raise FileError(path, "may not be read (permission denied)", "Change its rights.") from error
-    except FileError:
-        raise
-    except (OSError, ValueError) as error:
-        raise FileError(path, f"cannot be read ({error})", "Check the disk, or copy the file again.") from error
-    except MemoryError as error:
-        raise FileError(path, "does not fit into memory", "Use a machine with more.") from error
+def _refusal(form: Format, head: Head) -> str | None:
+    if head.planes > 1 and not form.stacks:
+        return f"{form.name} holds one picture, but there are {head.planes} planes"
+    return form.refusal(head)
 
 
-def _check_kind(path: Path, start: bytes) -> None:
-    form = _format_of(start)
+def _format_of(path: Path) -> Format:
+    """The format that a file's first bytes say, which must be the one that its name says."""
+    start = read_bytes(path, 32)
+    form = next((form for form in FORMATS if form.is_start(start)), None)
     suffix = path.suffix.lower()
     if form is not None:
         if suffix not in form.extensions:
@@ -143,13 +183,10 @@ def _check_kind(path: Path, start: bytes) -> None:
             )
             new = path.with_name(path.stem + form.extensions[0]).name if path.stem else "its true name"
             raise FileError(path, f"is a {form.name} file but {says}", f"Rename it to {new}.")
-        return
-    if start[:4] == b"RIFF" and start[8:12] == b"WEBP":
-        kind: str | None = "WebP"
-    elif start[4:8] == b"ftyp":
+        return form
+    kind = next((name for mark, name in _FOREIGN.items() if start.startswith(mark)), None)
+    if start[4:8] == b"ftyp":
         kind = "HEIF, AVIF or video"
-    else:
-        kind = next((name for mark, name in _FOREIGN.items() if start.startswith(mark)), None)
     if suffix in EXTENSIONS:
         claim = next(other.name for other in FORMATS if suffix in other.extensions)
         reason = (
@@ -162,10 +199,6 @@ def _check_kind(path: Path, start: bytes) -> None:
     raise FileError(path, reason, f"Convert it to {_KNOWN}.")
 
 
-def _format_of(data: bytes) -> Format | None:
-    return next((form for form in FORMATS if data.startswith(form.signatures)), None)
-
-
 def _format_named(path: Path) -> Format:
     suffix = path.suffix.lower()
     form = next((form for form in FORMATS if suffix in form.extensions), None)
@@ -173,18 +206,3 @@ def _format_named(path: Path) -> Format:
         reason = f"has the unknown suffix {path.suffix!r}" if path.suffix else "has no suffix that says its format"
         raise FileError(path, reason, f"Choose a name that ends as {_KNOWN} does.")
     return form
-
-
-def _remedy(reason: str) -> str:
-    """What to do about a file that does not decode, by the words of the reason."""
-    for words, remedy in (
-        (("pages",), "Save each page as a file of its own."),
-        (("animation",), "Save one frame as a file of its own."),
-        (("interlaced",), "Save it without interlacing, or as TIFF."),
-        (("imagecodecs",), "Install it, or save the file uncompressed or with deflate (zip) compression."),
-        (("the most is", "decompression bomb", "exceeds limit"), "Crop or tile the image."),
-        (("colours", "channels", "bits a sample", "of type", "axes"), "Convert it to grey or RGB, with 8 or 16 bits."),
-    ):
-        if any(word in reason for word in words):
-            return remedy
-    return "Copy, download or export it again."

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import warnings
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 import numpy as np
 from PIL import Image
 
 from slir.io import exif
-from slir.io.picture import Meta, Picture, Resolution, from_interleaved
+from slir.io.picture import Head, Meta, Resolution, range_of
 
 SIGNATURE = b"\xff\xd8\xff"
 EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif")
 NAME = "JPEG"
 
 
-def read(data: bytes) -> Picture:
-    """Decode a JPEG file. Raises ValueError or OSError with the reason where it cannot be."""
+def begin(data: bytes) -> tuple[Head, Callable[[], np.ndarray]]:
+    """What a JPEG file says of its pixels, and what decodes them. Raises ValueError or OSError with the reason."""
     notes: list[str] = []
-    with warnings.catch_warnings():
-        # Pillow warns of metadata it cannot parse and of sizes under its own limit; neither spoils the pixels.
-        warnings.simplefilter("ignore")
-        with Image.open(io.BytesIO(data), formats=["JPEG", "MPO"]) as image:
-            if image.mode not in ("L", "RGB"):
-                raise ValueError(f"has {image.mode} colours, which slir cannot read")
-            if getattr(image, "n_frames", 1) > 1:
-                notes.append("the file holds more than one picture; only the first is restored and kept")
-            planes = np.array(image, dtype=np.uint8)
-            info = dict(image.info)
+    with _opened(data) as image:
+        if image.mode not in ("L", "RGB"):
+            raise ValueError(f"has {image.mode} colours, which slir cannot read")
+        if getattr(image, "n_frames", 1) > 1:
+            notes.append("the file holds more than one picture; only the first is restored and kept")
+        info, (width, height), colour = dict(image.info), image.size, image.mode == "RGB"
     block = info.get("exif")
     if block is not None:
         block = block.removeprefix(exif.PREFIX) or None
@@ -42,12 +40,29 @@ def read(data: bytes) -> Picture:
         resolution=_resolution(info),
         text={} if not comment else {"Comment": comment.decode("utf-8", "replace")},
     )
-    return from_interleaved(planes, meta=meta, notes=tuple(notes))
+
+    def decode() -> np.ndarray:
+        with _opened(data) as image:
+            return np.array(image, dtype=np.uint8).reshape(height, width, 3 if colour else 1)
+
+    dtype = np.dtype(np.uint8)
+    head = Head(
+        size=(height, width), dtype=dtype, colour=colour, data_range=range_of(dtype), meta=meta, notes=tuple(notes)
+    )
+    return head, decode
 
 
-def write(stream: BinaryIO, picture: Picture) -> None:
-    """Encode a picture of uint8 pixels without alpha, at quality 95 and with colour at full resolution."""
-    meta = picture.meta
+@contextlib.contextmanager
+def _opened(data: bytes) -> Iterator[Image.Image]:
+    with warnings.catch_warnings():
+        # Pillow warns of metadata it cannot parse and of sizes under its own limit; neither spoils the pixels.
+        warnings.simplefilter("ignore")
+        with Image.open(io.BytesIO(data), formats=["JPEG", "MPO"]) as image:
+            yield image
+
+
+def encode(stream: BinaryIO, planes: np.ndarray, meta: Meta) -> None:
+    """Write (H, W, 1) or (H, W, 3) uint8 pixels, at quality 95 and with colour at full resolution."""
     options: dict[str, object] = {}
     block = exif.block(meta)
     if block is not None:
@@ -61,20 +76,19 @@ def write(stream: BinaryIO, picture: Picture) -> None:
     lengths = None if meta.resolution is None else meta.resolution.per_inch()
     if lengths is not None and all(0.5 <= value < 65_535 for value in lengths):
         options["dpi"] = tuple(round(value) for value in lengths)
-    Image.fromarray(np.ascontiguousarray(picture.pixels)).save(
-        stream, format="JPEG", quality=95, subsampling="4:4:4", **options
-    )
+    image = Image.fromarray(np.ascontiguousarray(planes if planes.shape[2] == 3 else planes[..., 0]))
+    image.save(stream, format="JPEG", quality=95, subsampling="4:4:4", **options)
 
 
-def refusal(picture: Picture) -> str | None:
-    """Why JPEG cannot hold this picture, or None."""
-    if picture.pixels.dtype != np.uint8:
-        return f"JPEG holds 8-bit integers, but the pixels are {picture.pixels.dtype}"
-    if picture.alpha is not None:
+def refusal(head: Head) -> str | None:
+    """Why JPEG cannot hold such a picture, or None."""
+    if head.dtype != np.uint8:
+        return f"JPEG holds 8-bit integers, but the pixels are {head.dtype}"
+    if head.has_alpha:
         return "JPEG holds no transparency, but the picture has an alpha channel"
-    if max(picture.size) > 65_500:
-        return f"JPEG holds at most 65500 pixels a side, but the picture has {max(picture.size)}"
-    if picture.meta.exif is not None and len(picture.meta.exif) > 65_000:
+    if max(head.size) > 65_500:
+        return f"JPEG holds at most 65500 pixels a side, but the picture has {max(head.size)}"
+    if head.meta.exif is not None and len(head.meta.exif) > 65_000:
         return "its EXIF block is longer than JPEG can hold"
     return None
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-#: The most pixels a file may declare. Pillow stops at the same number; above it a small file can fill the memory.
+#: The most pixels that are decoded at once. Pillow stops at the same number; above it a small file can fill the memory.
 MAX_PIXELS = 178_956_970
+#: Above so many bytes, a file must not grow by more than so many times: photographs do not, decompression bombs do.
+_LARGE, _MOST_GROWTH = 1 << 28, 200
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class Meta:
     premultiplied : whether the colours were already multiplied by alpha, as some TIFF files have them.
     text : other text by keyword (PNG text, JPEG comment, TIFF description, software, artist, ...).
     private : what only one format understands, by that format's name; other formats ignore it.
+    scale : how many times finer the pixels are than those that `private` and `exif` speak of. `resolution` has it in.
+    centred : whether an old pixel covers its scale × scale new ones, else it sits on the first of them.
     """
 
     icc: bytes | None = None
@@ -47,6 +52,14 @@ class Meta:
     premultiplied: bool = False
     text: Mapping[str, str] = field(default_factory=dict)
     private: Mapping[str, object] = field(default_factory=dict)
+    scale: float = 1.0
+    centred: bool = True
+
+    def scaled(self, scale: float, *, down: float | None = None, centred: bool = True) -> Meta:
+        """The same for a picture whose pixels are `scale` times finer (`down` times along the height)."""
+        old, down = self.resolution, scale if down is None else down
+        resolution = None if old is None else Resolution(old.x * scale, old.y * down, old.unit)
+        return replace(self, resolution=resolution, scale=self.scale * scale, centred=self.centred and centred)
 
 
 @dataclass(frozen=True)
@@ -99,13 +112,69 @@ class Picture:
             return replace(self, pixels=pixels, alpha=self.alpha if alpha is None else alpha)
         if (alpha is None) != (self.alpha is None):
             raise ValueError("a picture with alpha needs an alpha of the new size")
-        meta = self.meta
-        if meta.resolution is not None:
-            old = meta.resolution
-            meta = replace(
-                meta, resolution=Resolution(old.x * new_width / width, old.y * new_height / height, old.unit)
-            )
+        meta = self.meta.scaled(new_width / width, down=new_height / height)
         return replace(self, pixels=pixels, alpha=alpha, meta=meta)
+
+    @property
+    def head(self) -> Head:
+        """The same without the pixels."""
+        return Head(
+            size=self.size,
+            dtype=self.pixels.dtype,
+            colour=self.channel_axis is not None,
+            has_alpha=self.alpha is not None,
+            data_range=self.data_range,
+            meta=self.meta,
+            notes=self.notes,
+        )
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a file says of its pixels: one or more planes of one size, one dtype and one colour layout.
+
+    size : (height, width) of a plane.
+    axes, shape : the axes before height and width as the file names them ("TZ"), and their lengths; planes are counted
+        along them, the last axis fastest.
+    large : whether a window can be read for less memory than the whole plane.
+    The rest as in Picture.
+    """
+
+    size: tuple[int, int]
+    dtype: np.dtype
+    colour: bool = False
+    has_alpha: bool = False
+    axes: str = ""
+    shape: tuple[int, ...] = ()
+    data_range: float | None = None
+    large: bool = False
+    meta: Meta = field(default_factory=Meta)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def planes(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def channels(self) -> int:
+        """Samples a pixel, alpha among them."""
+        return (3 if self.colour else 1) + self.has_alpha
+
+    @property
+    def layout(self) -> str:
+        """ "grey", "grey+alpha", "RGB" or "RGBA"."""
+        return {1: "grey", 2: "grey+alpha", 3: "RGB", 4: "RGBA"}[self.channels]
+
+    @property
+    def plane_bytes(self) -> int:
+        return math.prod(self.size) * self.channels * self.dtype.itemsize
+
+    def scaled(self, scale: int, *, centred: bool = True) -> Head:
+        """The same for planes `scale` times as high and as wide."""
+        if scale == 1:
+            return self
+        size = (self.size[0] * scale, self.size[1] * scale)
+        return replace(self, size=size, meta=self.meta.scaled(scale, centred=centred))
 
 
 def from_interleaved(
@@ -126,6 +195,15 @@ def from_interleaved(
         meta=meta,
         notes=notes,
     )
+
+
+def check_growth(head: Head, stored: int) -> None:
+    """Raise ValueError where decoding a plane at once, from so many bytes `stored`, would fill the memory."""
+    height, width = head.size
+    if height * width > MAX_PIXELS:
+        raise ValueError(f"declares {width} × {height} pixels; the most is {MAX_PIXELS:,}")
+    if head.plane_bytes > max(_LARGE, _MOST_GROWTH * stored):
+        raise ValueError(f"declares {width} × {height} pixels but holds too few bytes for them")
 
 
 def range_of(dtype: np.dtype) -> float | None:

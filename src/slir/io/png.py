@@ -6,7 +6,7 @@ import io
 import struct
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from slir.io import exif, png_codec
-from slir.io.picture import MAX_PIXELS, Meta, Picture, Resolution, from_interleaved
+from slir.io.picture import MAX_PIXELS, Head, Meta, Resolution, range_of
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 EXTENSIONS = (".png",)
@@ -40,8 +40,8 @@ class _Header:
     interlaced: bool
 
 
-def read(data: bytes) -> Picture:
-    """Decode a PNG file. Raises ValueError with the reason where it cannot be."""
+def begin(data: bytes) -> tuple[Head, Callable[[], np.ndarray]]:
+    """What a PNG file says of its pixels, and what decodes them. Raises ValueError with the reason where it cannot."""
     chunks = list(_chunks(data))
     header = _header(chunks)
     if any(kind == b"acTL" for kind, _ in chunks):
@@ -52,26 +52,42 @@ def read(data: bytes) -> Picture:
     bits = header.width * header.height * header.depth * _CHANNELS[header.colour]
     if bits // 8 > _BEST_RATIO * sum(map(len, packed)):
         raise ValueError(f"declares {header.width} × {header.height} pixels but holds too few bytes for them")
-    notes: list[str] = []
     key = next((body for kind, body in chunks if kind == b"tRNS"), None)
-    if header.depth == 16:
+    notes: list[str] = []
+    if header.colour == _PALETTE:
+        notes.append("its palette was expanded to RGB")
+    elif key is not None and header.colour in (_GREY, _RGB):
+        notes.append("its transparent colour became an alpha channel")
+    if header.depth < 8 and header.colour == _GREY:
+        notes.append(f"its {header.depth}-bit greys were expanded to 8 bits")
+    dtype = np.dtype(np.uint16 if header.depth == 16 else np.uint8)
+    head = Head(
+        size=(header.height, header.width),
+        dtype=dtype,
+        colour=header.colour in (_RGB, _PALETTE, _RGBA),
+        has_alpha=header.colour in (_GREY_ALPHA, _RGBA) or key is not None,
+        data_range=range_of(dtype),
+        meta=_meta(chunks),
+        notes=tuple(notes),
+    )
+
+    def decode() -> np.ndarray:
+        if header.depth < 16:
+            planes = _by_pillow(data, {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}[head.channels])
+            return planes if planes.ndim == 3 else planes[..., None]
         planes = _sixteen_bits(data, packed, header)
-        if key is not None and header.colour in (_GREY, _RGB):
-            planes = _with_key(planes, key)
-            notes.append("its transparent colour became an alpha channel")
-    else:
-        planes = _eight_bits(data, header, notes, keyed=key is not None)
-    return from_interleaved(planes, meta=_meta(chunks), notes=tuple(notes))
+        return planes if key is None or header.colour not in (_GREY, _RGB) else _with_key(planes, key)
+
+    return head, decode
 
 
-def write(stream: BinaryIO, picture: Picture) -> None:
-    """Encode a picture of uint8 or uint16 pixels."""
-    planes = picture.interleaved()
+def encode(stream: BinaryIO, planes: np.ndarray, meta: Meta) -> None:
+    """Write (H, W, C) pixels of uint8 or uint16, alpha last."""
     height, width, channels = planes.shape
     colour = {1: _GREY, 2: _GREY_ALPHA, 3: _RGB, 4: _RGBA}[channels]
     stream.write(SIGNATURE)
     _put(stream, b"IHDR", struct.pack(">IIBBBBB", width, height, 8 * planes.dtype.itemsize, colour, 0, 0, 0))
-    for kind, body in _meta_chunks(picture.meta):
+    for kind, body in _meta_chunks(meta):
         _put(stream, kind, body)
     packed = png_codec.encode(planes)
     for start in range(0, len(packed), 1 << 20):
@@ -79,11 +95,11 @@ def write(stream: BinaryIO, picture: Picture) -> None:
     _put(stream, b"IEND", b"")
 
 
-def refusal(picture: Picture) -> str | None:
-    """Why PNG cannot hold this picture, or None."""
-    if picture.pixels.dtype not in (np.uint8, np.uint16):
-        return f"PNG holds 8-bit and 16-bit integers, but the pixels are {picture.pixels.dtype}"
-    if picture.meta.premultiplied:
+def refusal(head: Head) -> str | None:
+    """Why PNG cannot hold such a picture, or None."""
+    if head.dtype not in (np.uint8, np.uint16):
+        return f"PNG holds 8-bit and 16-bit integers, but the pixels are {head.dtype}"
+    if head.meta.premultiplied:
         return "PNG holds no colours that are multiplied by alpha, but the picture's are"
     return None
 
@@ -126,20 +142,6 @@ def _sixteen_bits(data: bytes, packed: list[bytes], header: _Header) -> np.ndarr
         raise ValueError("is interlaced with 16 bits a channel, which slir cannot read")
     channels = _CHANNELS[header.colour]
     return png_codec.decode(packed, height=header.height, width=header.width, channels=channels, dtype=np.uint16)
-
-
-def _eight_bits(data: bytes, header: _Header, notes: list[str], *, keyed: bool) -> np.ndarray:
-    if header.colour == _PALETTE:
-        notes.append("its palette was expanded to RGB")
-        mode = "RGBA" if keyed else "RGB"
-    elif keyed and header.colour in (_GREY, _RGB):
-        notes.append("its transparent colour became an alpha channel")
-        mode = "LA" if header.colour == _GREY else "RGBA"
-    else:
-        mode = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}[_CHANNELS[header.colour]]
-    if header.depth < 8 and header.colour == _GREY:
-        notes.append(f"its {header.depth}-bit greys were expanded to 8 bits")
-    return _by_pillow(data, mode)
 
 
 def _by_pillow(data: bytes, mode: str) -> np.ndarray:

@@ -8,14 +8,14 @@ import logging
 import math
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 import numpy as np
 import tifffile
 from PIL import Image
 
-from slir.io.picture import MAX_PIXELS, Meta, Picture, Resolution, from_interleaved
+from slir.io.picture import MAX_PIXELS, Head, Meta, Picture, Resolution, from_interleaved
 
 SIGNATURES = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 EXTENSIONS = (".tif", ".tiff")
@@ -32,7 +32,12 @@ _MORE_TEXT = {"Make": 271, "Model": 272, "Artist": 315, "HostComputer": 316, "Co
 _DTYPES = ("uint8", "uint16", "uint32", "int8", "int16", "int32", "float16", "float32", "float64")
 
 
-def read(data: bytes) -> Picture:
+def begin(data: bytes) -> tuple[Head, Callable[[], np.ndarray]]:
+    picture = _read(data)
+    return picture.head, picture.interleaved
+
+
+def _read(data: bytes) -> Picture:
     """Decode a TIFF file. Raises ValueError with the reason where it cannot be."""
     notes: list[str] = []
     with _quiet(), tifffile.TiffFile(io.BytesIO(data)) as file:
@@ -45,6 +50,10 @@ def read(data: bytes) -> Picture:
             notes.append("the EXIF block inside the TIFF file is not kept")
         planes = _in_colour(planes, page, notes)
     return from_interleaved(planes, meta=meta, notes=tuple(notes))
+
+
+def encode(stream: BinaryIO, planes: np.ndarray, meta: Meta) -> None:
+    write(stream, from_interleaved(planes, meta=meta))
 
 
 def write(stream: BinaryIO, picture: Picture) -> None:
@@ -82,11 +91,11 @@ def write(stream: BinaryIO, picture: Picture) -> None:
     )
 
 
-def refusal(picture: Picture) -> str | None:
-    """Why TIFF cannot hold this picture, or None."""
-    if picture.pixels.dtype.name in _DTYPES:
+def refusal(head: Head) -> str | None:
+    """Why TIFF cannot hold such a picture, or None."""
+    if head.dtype.name in _DTYPES:
         return None
-    return f"TIFF holds integers of 8 to 32 bits and floats, but the pixels are {picture.pixels.dtype}"
+    return f"TIFF holds integers of 8 to 32 bits and floats, but the pixels are {head.dtype}"
 
 
 def _only_page(file: tifffile.TiffFile, notes: list[str]) -> tifffile.TiffPage:
