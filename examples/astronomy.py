@@ -19,7 +19,7 @@ from story import Story, as_bytes, blurred, crop, psnr
 import slir
 
 SKY, READ_NOISE = 100.0, 6.0  # electrons
-STARS = {(70, 215): 90_000.0, (262, 218): 40_000.0, (40, 35): 25_000.0, (296, 120): 50_000.0}  # (row, column): light
+STARS = {(172, 143): 60_000.0, (255, 214): 30_000.0, (40, 76): 20_000.0, (78, 44): 40_000.0}  # (row, column): light
 SOFTENING = 50.0
 
 
@@ -48,8 +48,8 @@ def stretched(electrons: np.ndarray) -> np.ndarray:
 def main(argv: list[str] | None = None) -> Story:
     story = Story.begin(__file__, __doc__, argv)
     rng = np.random.default_rng(7)
-    sky = 4000 * (np.clip(story.picture("galaxies", (70, 215)) - 15.0, 0, None) / 240) ** 1.5
-    stars = {(56, 56): 90_000.0} if story.short else STARS
+    sky = 4000 * (np.clip(story.picture("galaxies", (172, 143)) - 15.0, 0, None) / 240) ** 1.5
+    stars = {(56, 56): 60_000.0} if story.short else STARS
     for place, light in stars.items():
         sky[place] += light
     seeing = moffat(3.5, stretch=1.15)

@@ -88,7 +88,7 @@ def main(argv: list[str] | None = None) -> Story:
     if beside is not None:
         score = psnr(beside[0], truth, white)
         story.tell(f"Richardson–Lucy, {beside[1]} iterations, the best of several: {score:.2f} dB")
-        shown["Richardson–Lucy"] = beside[0]
+        shown["Richardson-Lucy"] = beside[0]
     shown["truth"] = truth
     with tifffile.TiffFile(story.out / "microscope-restored.tif") as file:
         kept = file.imagej_metadata or {}
