@@ -14,7 +14,19 @@ from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin
 
 from slir.errors import FileError
-from slir.io import Meta, Picture, Resolution, check_output, png, png_codec, read, read_mask, read_psf, write
+from slir.io import (
+    Meta,
+    Picture,
+    Resolution,
+    check_output,
+    open_source,
+    png,
+    png_codec,
+    read,
+    read_mask,
+    read_psf,
+    write,
+)
 from slir.io.atomic import whole_file
 from slir.io.picture import from_interleaved
 
@@ -495,15 +507,18 @@ def test_cmyk_jpeg(tmp_path):
     refused(tmp_path / "a.jpg", "CMYK", "RGB")
 
 
-def test_tiff_of_many_channels(tmp_path):
-    tifffile.imwrite(
-        tmp_path / "a.tif",
-        np.zeros((8, 8, 5), np.uint8),
-        photometric="minisblack",
-        planarconfig="contig",
-        metadata=None,
-    )
-    refused(tmp_path / "a.tif", "5 channels")
+@pytest.mark.parametrize("planar", [True, False])
+@pytest.mark.parametrize("channels", [2, 5])
+def test_channels_that_are_no_colours_are_planes(tmp_path, planar, channels):
+    planes = noise(8, 9, channels, "uint16")
+    stored = np.moveaxis(planes, -1, 0) if planar else planes
+    config = "separate" if planar else "contig"
+    tifffile.imwrite(tmp_path / "a.tif", stored, photometric="minisblack", planarconfig=config, metadata=None)
+    refused(tmp_path / "a.tif", f"{channels} pages", "open_source")
+    with open_source(tmp_path / "a.tif") as source:
+        assert (source.planes, source.axes, source.layout) == (channels, "S", "grey")
+        for plane in range(channels):
+            np.testing.assert_array_equal(source.read(plane).pixels, planes[..., plane])
 
 
 # --- writing -------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from slir.io.atomic import check_folder
 from slir.io.picture import Head, Picture
 from slir.io.sink import Sink, WholeSink
 from slir.io.source import Source, WholeSource, read_bytes
+from slir.io.tiff_sink import TiffSink
 
 __all__ = ["read", "write", "open_source", "create", "check_output", "is_image_name", "read_bytes", "EXTENSIONS"]
 
@@ -58,8 +59,8 @@ FORMATS = (
         tiff.NAME,
         tiff.EXTENSIONS,
         lambda start: start.startswith(tiff.SIGNATURES),
-        lambda path: WholeSource(path, tiff.NAME, tiff.begin),
-        lambda path, head, history: WholeSink(path, head, tiff.encode),
+        tiff.TiffSource,
+        lambda path, head, history: TiffSink(path, head),
         tiff.refusal,
         stacks=True,
     ),

@@ -1,260 +1,264 @@
-"""TIFF files of one page, by tifffile; and by Pillow where a compression needs it and no bit is lost on the way."""
+"""TIFF files: strips and tiles are decoded as windows need them, pages are planes."""
 
 from __future__ import annotations
 
-import contextlib
-import io
-import logging
-import math
-import warnings
-import zlib
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-import tifffile
-from PIL import Image
 
-from slir.io.picture import MAX_PIXELS, Head, Meta, Picture, Resolution, from_interleaved
+from slir.io import tiff_codec, tiff_text
+from slir.io.ifd import Layout, read_directories, read_start
+from slir.io.picture import Head, check_growth, range_of
+from slir.io.source import Source, reasons
+from slir.io.tiff_meta import DESCRIPTION, NAME, Private, exif_block, kept, meta_of
+from slir.io.tiff_page import (
+    COMPRESSIONS,
+    DEFLATE,
+    JPEG,
+    KNOWN,
+    LZW,
+    NONE,
+    OLD_DEFLATE,
+    PALETTE,
+    PREMULTIPLIED,
+    Page,
+    parse,
+)
 
 SIGNATURES = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-EXTENSIONS = (".tif", ".tiff")
-NAME = "TIFF"
-
-_UNCOMPRESSED, _DEFLATE = 1, (8, 32946)
-_WHITE_IS_ZERO, _BLACK_IS_ZERO, _RGB, _PALETTE, _YCBCR = 0, 1, 2, 3, 6
-_PREMULTIPLIED, _UNASSOCIATED = 1, 2
-_UNITS = {1: "none", 2: "inch", 3: "cm"}
-_XMP, _ORIENTATION, _EXIF = 700, 274, 34665
-#: Text tags that go out as they came in. The first three have arguments of their own in tifffile.
-_TEXT = {"ImageDescription": 270, "Software": 305, "DateTime": 306}
-_MORE_TEXT = {"Make": 271, "Model": 272, "Artist": 315, "HostComputer": 316, "Copyright": 33432}
-_DTYPES = ("uint8", "uint16", "uint32", "int8", "int16", "int32", "float16", "float32", "float64")
+EXTENSIONS = (".tif", ".tiff", ".btf", ".tf8")
+_STK, _REDUCED, _MASK = 33629, 1, 4
+_BEST_RATIO = {DEFLATE: 1100, OLD_DEFLATE: 1100, LZW: 1400, JPEG: 1000}
+_CACHE = 96 << 20  # bytes of decoded segments that are kept for the next window
+_SMALL = 64 << 20  # planes that are not worth a word about how they are decoded
 
 
-def begin(data: bytes) -> tuple[Head, Callable[[], np.ndarray]]:
-    picture = _read(data)
-    return picture.head, picture.interleaved
+class TiffSource(Source):
+    """A TIFF file. Windows decode only the strips or tiles that they touch, which are kept for the next window."""
 
+    form = NAME
 
-def _read(data: bytes) -> Picture:
-    """Decode a TIFF file. Raises ValueError with the reason where it cannot be."""
-    notes: list[str] = []
-    with _quiet(), tifffile.TiffFile(io.BytesIO(data)) as file:
-        page = _only_page(file, notes)
-        _check(page, len(data))
-        planes = _pixels(page, data)
-        description = page.tags.get(_TEXT["ImageDescription"])
-        meta = _meta(page, "" if description is None else description.value)
-        if _EXIF in page.tags:
-            notes.append("the EXIF block inside the TIFF file is not kept")
-        planes = _in_colour(planes, page, notes)
-    return from_interleaved(planes, meta=meta, notes=tuple(notes))
+    def __init__(self, path: Path):
+        self.path = path
+        self._stream = open(path, "rb")  # noqa: SIM115  (closed by close)
+        try:
+            with reasons(path, NAME):
+                self._open(os.fstat(self._stream.fileno()).st_size)
+        except BaseException:
+            self.close()
+            raise
 
+    def close(self) -> None:
+        self._stream.close()
+        self._cache: dict[tuple[int, int], np.ndarray] = {}
 
-def encode(stream: BinaryIO, planes: np.ndarray, meta: Meta) -> None:
-    write(stream, from_interleaved(planes, meta=meta))
+    def _open(self, size: int) -> None:
+        self._cache = {}
+        layout, first = read_start(self._stream)
+        notes: list[str] = []
+        self._pages = _pages(self._stream, layout, first, size, notes)
+        page = self._pages[0]
+        text = page.tags[DESCRIPTION].text() if DESCRIPTION in page.tags else ""
+        if tiff_text.foreign_files(text):
+            raise ValueError("is one of several files that make up an OME-TIFF: join their pages into one file first")
+        self._pages = _with_hidden(self._pages, text, size)
+        self._apart = page.samples if page.channels_apart else 1
+        self._palette = page.photometric == PALETTE and not tiff_text.is_imagej(text)
+        axes, shape = tiff_text.axes(text, len(self._pages), page.samples)
+        if self._apart > 1:
+            axes, shape = axes + "S", (*shape, self._apart)
+        dtype = _palette_of(page).dtype if self._palette else page.dtype
+        colour = self._palette or (page.colours == 3 and self._apart == 1)
+        private = Private(
+            layout=layout,
+            compressed=page.compression != NONE,
+            tile=page.segment if page.tiled else None,
+            rows=None if page.tiled else page.segment[0],
+            planar=page.planar,
+            photometric=page.photometric if not colour else 2,
+            extras=page.extras,
+            samples=self._apart,
+            pages=tuple(_page_tags(other, self._palette) for other in self._pages),
+        )
+        block = exif_block(self._stream, page.tags, layout, size)
+        premultiplied = self._apart == 1 and page.extras == (PREMULTIPLIED,)
+        head = Head(
+            size=page.size,
+            dtype=dtype,
+            colour=colour,
+            has_alpha=self._apart == 1 and page.samples > page.colours,
+            axes=axes,
+            shape=shape,
+            data_range=range_of(dtype),
+            meta=meta_of(page.tags, block, premultiplied, private),
+        )
+        for other in self._pages:
+            _check_growth(other)
+        largest = min(page.segment[0], page.size[0]) * page.row_bytes
+        large = page.compression == NONE or 2 * largest <= head.plane_bytes
+        if not large and head.plane_bytes > _SMALL:
+            notes.append("its pixels are compressed in one piece, which is decoded whole")
+        self.head = replace(head, large=large, notes=(*_conversions(page, self._palette), *notes))
 
+    def _read(self, plane: int, rows: range, cols: range) -> np.ndarray:
+        number, sample = divmod(plane, self._apart)
+        page = self._pages[number]
+        samples = [sample] if self._apart > 1 else list(range(page.samples))
+        window = np.empty((len(rows), len(cols), len(samples)), page.dtype)
+        self._forget(number, rows, page)
+        for down in range(rows.start // page.segment[0], (rows.stop - 1) // page.segment[0] + 1):
+            for across in range(cols.start // page.segment[1], (cols.stop - 1) // page.segment[1] + 1):
+                self._fill(window, number, (down, across), rows, cols, samples)
+        return _in_colour(window, page, self._palette)
 
-def write(stream: BinaryIO, picture: Picture) -> None:
-    """Encode a picture of any dtype in `_DTYPES`: compressed by deflate unless it came from an uncompressed TIFF."""
-    meta = picture.meta
-    private = meta.private.get(NAME, {})
-    assert isinstance(private, dict)
-    planes = picture.interleaved()
-    extras = [] if picture.alpha is None else [private.get("alpha", _UNASSOCIATED)]
-    compress = private.get("compressed", True)
-    text = {code: meta.text[name].encode() + b"\0" for name, code in _MORE_TEXT.items() if meta.text.get(name)}
-    tags: list[tuple] = [(code, 2, len(value), value, True) for code, value in text.items()]
-    if meta.xmp is not None:
-        tags.append((_XMP, 1, len(meta.xmp), meta.xmp, True))
-    if meta.orientation != 1:
-        tags.append((_ORIENTATION, 3, 1, meta.orientation, True))
-    resolution = meta.resolution
-    tifffile.imwrite(
-        stream,
-        planes if planes.shape[2] > 1 else planes[..., 0],
-        photometric=private.get("photometric", _BLACK_IS_ZERO) if picture.channel_axis is None else _RGB,
-        planarconfig="contig" if planes.shape[2] > 1 else None,
-        extrasamples=extras or None,
-        compression="zlib" if compress else None,
-        predictor=compress and planes.dtype.kind in "iu",
-        rowsperstrip=max(1, (1 << 18) // max(1, planes[:1].nbytes)) if compress else None,
-        iccprofile=meta.icc,
-        resolution=None if resolution is None else (resolution.x, resolution.y),
-        resolutionunit=None if resolution is None else {v: k for k, v in _UNITS.items()}[resolution.unit],
-        description=meta.text.get("ImageDescription", "").encode() or None,
-        software=meta.text.get("Software", "").encode() or False,
-        datetime=_date(meta.text.get("DateTime")),
-        metadata=None,
-        extratags=tags,
-    )
+    def _fill(
+        self, window: np.ndarray, number: int, at: tuple[int, int], rows: range, cols: range, samples: list[int]
+    ) -> None:
+        """Copy what one place of the grid of segments holds of the window."""
+        page = self._pages[number]
+        top, left = at[0] * page.segment[0], at[1] * page.segment[1]
+        height, width = min(page.segment[0], page.size[0] - top), min(page.segment[1], page.size[1] - left)
+        within = range(max(rows.start, top), min(rows.stop, top + height))
+        beside = range(max(cols.start, left), min(cols.stop, left + width))
+        there = (
+            slice(within.start - rows.start, within.stop - rows.start),
+            slice(beside.start - cols.start, beside.stop - cols.start),
+        )
+        for out, sample in enumerate(samples):
+            if not page.planar and out and self._apart == 1:
+                break  # the first segment had all samples
+            index = ((sample if page.planar else 0) * page.down + at[0]) * page.across + at[1]
+            part, first = self._segment(number, index, range(within.start - top, within.stop - top))
+            part = part[within.start - top - first :][: len(within), beside.start - left : beside.stop - left]
+            if page.planar or self._apart > 1:
+                window[(*there, out)] = part[..., 0 if page.planar else sample]
+            else:
+                window[there] = part
+
+    def _segment(self, number: int, index: int, rows: range) -> tuple[np.ndarray, int]:
+        """Pixels of a segment from some row on, which is at or before the first of `rows`, and that row."""
+        page = self._pages[number]
+        offset, count = int(page.offsets[index]), int(page.counts[index])
+        if page.compression == NONE:  # then rows can be read without the others
+            self._stream.seek(offset + rows.start * page.row_bytes)
+            return tiff_codec.decode(self._stream.read(len(rows) * page.row_bytes), page, len(rows)), rows.start
+        key = (number, index)
+        if key not in self._cache:
+            self._stream.seek(offset)
+            top = index // page.across % page.down * page.segment[0]
+            height = page.segment[0] if page.tiled else min(page.segment[0], page.size[0] - top)
+            self._cache[key] = tiff_codec.decode(self._stream.read(count), page, height)
+        return self._cache[key], 0
+
+    def _forget(self, number: int, rows: range, page: Page) -> None:
+        """Let go of segments that the next windows, which lie beside and below, will hardly need."""
+        top = rows.start // page.segment[0]
+        for key in list(self._cache):
+            if key[0] != number or key[1] // page.across % page.down < top:
+                del self._cache[key]
+        total = sum(part.nbytes for part in self._cache.values())
+        for key in list(self._cache)[:-1]:
+            if total <= _CACHE:
+                break
+            total -= self._cache.pop(key).nbytes
 
 
 def refusal(head: Head) -> str | None:
     """Why TIFF cannot hold such a picture, or None."""
-    if head.dtype.name in _DTYPES:
+    if head.dtype.name in KNOWN:
         return None
     return f"TIFF holds integers of 8 to 32 bits and floats, but the pixels are {head.dtype}"
 
 
-def _only_page(file: tifffile.TiffFile, notes: list[str]) -> tifffile.TiffPage:
-    if len(file.pages) == 0:
+def _pages(stream: BinaryIO, layout: Layout, first: int, size: int, notes: list[str]) -> list[Page]:
+    """The pages that are pictures, all of one kind."""
+    pages: list[Page] = []
+    smaller = False
+    for tags in read_directories(stream, layout, first, size):
+        kind = tags[254].number() if 254 in tags else 0
+        if _STK in tags:
+            raise ValueError("is a MetaMorph stack, which slir cannot read: save it as OME-TIFF")
+        if pages and kind & (_REDUCED | _MASK):
+            smaller = True
+            continue
+        page = parse(tags, layout, size)
+        smaller = smaller or 330 in tags
+        if pages and page.kind() != pages[0].kind():
+            raise ValueError(f"holds pages of different sizes or types: page {len(pages) + 1} is not as the first")
+        pages.append(page)
+    if not pages:
         raise ValueError("holds no image: the file is truncated or damaged")
-    pages = [page.aspage() for page in file.pages]
-    whole = [page for page in pages if not page.is_reduced] or pages[:1]
-    page = whole[0]
-    shape = file.series[0].shape if file.series else page.shape
-    if len(whole) > 1 or math.prod(shape) > math.prod(page.shape):
-        count = len(whole) if len(whole) > 1 else math.prod(shape) // max(1, math.prod(page.shape))
-        raise ValueError(f"holds {count} pages; slir reads one at a time")
-    if len(pages) > 1:
-        notes.append("the smaller copies of the picture in the file (thumbnails) are not kept")
-    return page
+    if smaller:
+        notes.append("the smaller copies of the picture in the file (thumbnails, pyramids) and its masks are not kept")
+    return pages
 
 
-def _check(page: tifffile.TiffPage, size: int) -> None:
-    """Refuse what cannot be decoded, or only at the price of all memory, before any pixel is decoded."""
-    if page.imagewidth * page.imagelength > MAX_PIXELS or page.imagedepth > 1:
-        raise ValueError(f"declares {page.imagewidth} × {page.imagelength} pixels; the most is {MAX_PIXELS:,}")
-    if page.dtype is None or page.bitspersample not in (1, 8, 16, 32, 64) or not page.shape:
-        raise ValueError(f"has {page.bitspersample} bits a sample, which slir cannot read")
-    if 0 in page.shape:
-        raise ValueError("has no pixels")
-    if not page.dataoffsets or len(page.dataoffsets) != len(page.databytecounts):
-        raise ValueError("holds no pixels: the file is truncated or damaged")
-    for offset, count in zip(page.dataoffsets, page.databytecounts):
-        if count <= 0 or offset <= 0 or offset + count > size:
-            raise ValueError("ends before its pixels do: the file is truncated or damaged")
-    if page.compression == _UNCOMPRESSED and sum(page.databytecounts) < page.nbytes * min(page.bitspersample, 8) // 8:
-        raise ValueError("holds fewer bytes than its size needs: the file is truncated or damaged")
-    kind, extras = int(page.photometric), len(page.extrasamples)
-    if kind not in (_WHITE_IS_ZERO, _BLACK_IS_ZERO, _RGB, _PALETTE, _YCBCR):
-        name = getattr(page.photometric, "name", str(page.photometric))
-        raise ValueError(f"has {name} colours, which slir cannot read")
-    if extras > 1 or page.samplesperpixel - extras != (3 if kind in (_RGB, _YCBCR) else 1):
-        raise ValueError(f"has {page.samplesperpixel} channels; slir reads grey, RGB, and either with alpha")
+def _check_growth(page: Page) -> None:
+    """A page may not ask for more memory, nor all of it for more work, than its bytes are worth."""
+    if page.compression == NONE:
+        return
+    rows, cols = page.segment
+    check_growth(Head(size=(rows, cols * page.inner), dtype=page.dtype), int(page.counts.max()))
+    ratio = _BEST_RATIO.get(page.compression, 50_000)
+    if rows * page.row_bytes * len(page.counts) > max(1 << 28, ratio * int(page.counts.sum())):
+        height, width = page.size
+        raise ValueError(f"declares {width} × {height} pixels but holds too few bytes for them")
 
 
-def _pixels(page: tifffile.TiffPage, data: bytes) -> np.ndarray:
-    """(H, W, C) as stored, in the machine's byte order."""
-    if page.compression in _DEFLATE:
-        _check_deflate(page, data)
-    try:
-        planes = page.asarray()
-    except Exception as error:
-        if "imagecodecs" not in str(error):
-            raise
-        planes = _by_pillow(page, data)
-    if planes.ndim == 2:
-        planes = planes[..., None]
-    elif page.axes == "SYX" and planes.shape == page.shape:
-        planes = np.moveaxis(planes, 0, -1)
-    if planes.ndim != 3:
-        raise ValueError(f"has axes {page.axes}; slir reads grey, RGB, and either with alpha")
-    return planes.astype(planes.dtype.newbyteorder("="), copy=False)
+def _with_hidden(pages: list[Page], text: str, size: int) -> list[Page]:
+    """Add the planes that follow the only page without a directory of their own."""
+    page = pages[0]
+    count = tiff_text.hidden_planes(text, page.size) if len(pages) == 1 else 1
+    step = int(page.counts.sum())
+    inner = np.array_equal(page.offsets[1:], (page.offsets + page.counts)[:-1])
+    if count == 1 or page.compression != NONE or page.tiled or not inner:
+        return pages
+    if int(page.offsets[0]) + count * step > size:
+        raise ValueError(f"holds fewer bytes than its {count} pages need: the file is truncated or damaged")
+    return [replace(page, offsets=page.offsets + number * step) for number in range(count)]
 
 
-def _check_deflate(page: tifffile.TiffPage, data: bytes) -> None:
-    """No strip may grow beyond what its place in the image needs (tifffile would follow it to the end of memory)."""
-    expected = page.nbytes + 64
-    for offset, count in zip(page.dataoffsets, page.databytecounts):
-        if count * 1100 > max(2 * expected, 1 << 26):
-            grown = zlib.decompressobj().decompress(data[offset : offset + count], 2 * expected)
-            if len(grown) >= 2 * expected:
-                raise ValueError("would grow far beyond its declared size")
+def _page_tags(page: Page, palette: bool) -> dict:
+    tags = kept(page.tags)
+    if palette or page.photometric != PALETTE:
+        tags.pop(320, None)
+    return tags
 
 
-def _by_pillow(page: tifffile.TiffPage, data: bytes) -> np.ndarray:
-    """LZW, JPEG and fax compression, which tifffile reads only with the package imagecodecs."""
-    name = getattr(page.compression, "name", str(page.compression))
-    kind, extras = int(page.photometric), tuple(map(int, page.extrasamples))
-    straight = kind in (_BLACK_IS_ZERO, _RGB, _YCBCR) and extras in ((), (_UNASSOCIATED,))
-    if straight and (page.dtype == np.uint8 or (page.samplesperpixel == 1 and page.dtype in (np.uint16, np.float32))):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with Image.open(io.BytesIO(data), formats=["TIFF"]) as image:
-                planes = np.array(image)
-        height_width = (page.imagelength, page.imagewidth)
-        if planes.dtype == page.dtype and planes.shape[:2] == height_width and planes.size == math.prod(page.shape):
-            return planes
-    raise ValueError(f"is compressed by {name}, which needs the package imagecodecs (pip install imagecodecs)")
+def _palette_of(page: Page) -> np.ndarray:
+    """(3, N) colours. The table has 16 bits; most writers only used 8, repeated (× 257) or shifted (× 256)."""
+    table = page.tags[320].numbers()
+    table = table[: len(table) // 3 * 3].reshape(3, -1).astype(np.uint16)
+    return (table >> 8).astype(np.uint8) if not (table % 257).any() or not (table % 256).any() else table
 
 
-def _in_colour(planes: np.ndarray, page: tifffile.TiffPage, notes: list[str]) -> np.ndarray:
-    """Expand palettes and 1-bit images; every other picture passes as it is."""
-    if int(page.photometric) == _PALETTE:
-        table = None if page.colormap is None else np.asarray(page.colormap)
-        if table is None or table.shape[1] <= int(planes.max()):
+def _in_colour(window: np.ndarray, page: Page, palette: bool) -> np.ndarray:
+    """Expand palettes and greys of fewer than 8 bits; every other picture passes as it is."""
+    if palette:
+        table = _palette_of(page)
+        if table.shape[1] <= int(window[..., 0].max()):
             raise ValueError("has a damaged palette")
+        colours = np.moveaxis(table[:, window[..., 0]], 0, -1)
+        return np.concatenate([colours, window[..., 1:].astype(table.dtype)], axis=-1)
+    if page.bits < 8:
+        return window * np.uint8(255 // ((1 << page.bits) - 1))
+    return window
+
+
+def _conversions(page: Page, palette: bool) -> Sequence[str]:
+    """What will not come back as it was."""
+    notes = []
+    if palette:
         notes.append("its palette was expanded to RGB")
-        # The table has 16 bits; most writers only used 8, repeated (× 257) or shifted (× 256).
-        if not (table % 257).any() or not (table % 256).any():
-            table = (table >> 8).astype(np.uint8)
-        return np.concatenate([np.moveaxis(table[:, planes[..., 0]], 0, -1), planes[..., 1:]], axis=-1).astype(
-            table.dtype
-        )
-    if planes.dtype == np.bool_:
-        notes.append("its 1-bit greys were expanded to 8 bits")
-        return planes.astype(np.uint8) * np.uint8(255)
-    if planes.dtype.name not in _DTYPES:
-        raise ValueError(f"has pixels of type {planes.dtype}, which slir cannot read")
-    return planes
-
-
-def _meta(page: tifffile.TiffPage, description: object) -> Meta:
-    text = {}
-    for name, code in (_TEXT | _MORE_TEXT).items():
-        tag = page.tags.get(code)
-        value = description if name == "ImageDescription" else None if tag is None else tag.value
-        if isinstance(value, str) and value and not value.startswith('{"shape"'):  # tifffile's own note to itself
-            text[name] = value
-    profile = page.iccprofile
-    xmp = page.tags.get(_XMP)
-    orientation = page.tags.get(_ORIENTATION)
-    kind = int(page.photometric)
-    extras = tuple(map(int, page.extrasamples))
-    private: dict[str, object] = {
-        "compressed": page.compression != _UNCOMPRESSED,
-        "photometric": kind if kind in (_WHITE_IS_ZERO, _BLACK_IS_ZERO) else _BLACK_IS_ZERO,
-    }
-    if extras:
-        private["alpha"] = extras[0]
-    return Meta(
-        icc=bytes(profile) if profile else None,
-        xmp=bytes(xmp.value) if xmp is not None and isinstance(xmp.value, bytes | bytearray) else None,
-        orientation=int(orientation.value) if orientation is not None and orientation.value in range(1, 9) else 1,
-        resolution=_resolution(page),
-        premultiplied=extras == (_PREMULTIPLIED,),
-        text=text,
-        private={NAME: private},
-    )
-
-
-def _resolution(page: tifffile.TiffPage) -> Resolution | None:
-    across, down, unit = (page.tags.get(code) for code in (282, 283, 296))
-    try:
-        x, y = (float(tag.value[0] / tag.value[1]) for tag in (across, down))  # type: ignore[union-attr]
-        name = _UNITS[2 if unit is None else int(unit.value)]
-    except (AttributeError, TypeError, ValueError, IndexError, KeyError, ZeroDivisionError):
-        return None
-    return Resolution(x, y, name) if x > 0 and y > 0 else None
-
-
-def _date(value: str | None) -> str | None:
-    """tifffile takes only the 19 characters that the standard asks for."""
-    return value if value is not None and len(value) == 19 and value[16] == ":" else None
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """tifffile logs what it finds odd in a file; what matters is raised by this module."""
-    logger = logging.getLogger("tifffile")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
+    elif page.bits < 8:
+        notes.append(f"its {page.bits}-bit greys were expanded to 8 bits")
+    if page.compression not in (NONE, DEFLATE, OLD_DEFLATE):
+        lost = ", so that nothing more is lost" if page.compression == JPEG else ""
+        notes.append(f"its {COMPRESSIONS.get(page.compression, 'rare')} compression becomes deflate in TIFF{lost}")
+    if page.channels_apart and not page.planar:
+        notes.append("its interleaved channels are restored and stored one after the other")
+    return notes

@@ -1,0 +1,149 @@
+"""Descriptions of TIFF files that programs read: OME-XML, ImageJ's, tifffile's. What they say of a stack's axes, and
+how they change with the picture's size or the file's name. They are edited where they must be, never written anew.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import uuid
+from collections.abc import Callable
+
+_PIXELS = re.compile(r"<(?:\w+:)?Pixels\b[^>]*>")
+_FILE = re.compile(r'(<(?:\w+:)?UUID\b[^>]*\bFileName=")([^"]*)(")')
+_UUID = re.compile(r"urn:uuid:([0-9a-fA-F-]{36})")
+Axes = tuple[str, tuple[int, ...]]
+
+
+def is_ome(text: str) -> bool:
+    return "<OME" in text[:4096] or ":OME " in text[:4096]
+
+
+def is_imagej(text: str) -> bool:
+    return text.startswith("ImageJ=")
+
+
+def is_shaped(text: str) -> bool:
+    """Whether it is tifffile's note of an array's shape."""
+    return text.startswith('{"shape"')
+
+
+def axes(text: str, planes: int, samples: int) -> Axes:
+    """The leading axes of a stack of so many planes, and their lengths; "I", images, where nothing fits."""
+    found: Axes = ("", ())
+    if is_ome(text):
+        found = _ome_axes(text, samples)
+    elif is_imagej(text):
+        found = _long(
+            [(name, _value(text, key)) for name, key in (("T", "frames"), ("Z", "slices"), ("C", "channels"))]
+        )
+    elif is_shaped(text):
+        found = _shaped_axes(text, planes)
+    if math.prod(found[1]) == planes:
+        return found
+    return ("I", (planes,)) if planes > 1 else ("", ())
+
+
+def hidden_planes(text: str, size: tuple[int, int]) -> int:
+    """How many planes follow each other without a directory of their own, as ImageJ and tifffile write large stacks."""
+    if is_imagej(text):
+        return _value(text, "images")
+    if is_shaped(text):
+        shape = _json(text).get("shape", [])
+        inner = next((at for at in range(len(shape) - 1) if tuple(shape[at : at + 2]) == size), None)
+        if inner is not None and all(isinstance(side, int) and side > 0 for side in shape):
+            return math.prod(shape[:inner])
+    return 1
+
+
+def foreign_files(text: str) -> bool:
+    """Whether an OME description speaks of pixels in other files."""
+    return is_ome(text) and len(set(_UUID.findall(text))) > 1 and len(set(_names(text))) > 1
+
+
+def rewritten(text: str, *, scale: float, name: str) -> str:
+    """The description of a picture that is `scale` times as large, in a file of that name."""
+    if is_ome(text):
+        return _renamed(text if scale == 1 else _PIXELS.sub(lambda found: _pixels(found[0], scale), text), name)
+    if is_shaped(text) and scale != 1:
+        return ""  # it only says what the other tags say
+    return text
+
+
+def _names(text: str) -> list[str]:
+    return [found[1] for found in _FILE.findall(text)]
+
+
+def _renamed(text: str, name: str) -> str:
+    """Readers look for pixels in the files that OME-XML names, so the new file must name itself, not the old one.
+
+    The new identifier follows from the old one, so that the same work gives the same bytes.
+    """
+    names = set(_names(text))
+    if not names or names == {name}:
+        return text
+    escaped = name.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
+    text = _FILE.sub(lambda found: found[1] + escaped + found[3], text)
+    return _UUID.sub(lambda found: f"urn:uuid:{uuid.uuid5(uuid.UUID(found[1]), 'slir')}", text)
+
+
+def _pixels(element: str, scale: float) -> str:
+    for axis in "XY":
+        element = _changed(element, f"Size{axis}", lambda value: str(round(int(value) * scale)))
+        element = _changed(element, f"PhysicalSize{axis}", lambda value: repr(float(value) / scale))
+    return element
+
+
+def _changed(element: str, attribute: str, change: Callable[[str], str]) -> str:
+    def new(found: re.Match[str]) -> str:
+        try:
+            return found[1] + change(found[2]) + found[3]
+        except ValueError:
+            return found[0]
+
+    return re.sub(rf'(\b{attribute}=")([^"]*)(")', new, element)
+
+
+def _ome_axes(text: str, samples: int) -> Axes:
+    elements = _PIXELS.findall(text)
+    if len(elements) != 1:
+        return "", ()
+    named = dict(re.findall(r'\b(DimensionOrder|Size[ZCT])="([^"]*)"', elements[0]))
+    order = named.get("DimensionOrder", "XYZCT")
+    if sorted(order) != sorted("XYZCT"):
+        return "", ()
+    lengths = {axis: int(value) if (value := named.get(f"Size{axis}", "1")).isdecimal() else 0 for axis in "ZCT"}
+    lengths["C"] //= max(1, samples)
+    return _long([(axis, lengths[axis]) for axis in reversed(order) if axis in "ZCT"])
+
+
+def _long(pairs: list[tuple[str, int]]) -> Axes:
+    """Without the axes of length one."""
+    kept = [(name, length) for name, length in pairs if length != 1]
+    return "".join(name for name, _ in kept), tuple(length for _, length in kept)
+
+
+def _shaped_axes(text: str, planes: int) -> Axes:
+    note = _json(text)
+    shape, names = note.get("shape", []), note.get("axes", "")
+    if not all(isinstance(side, int) and side > 0 for side in shape):
+        return "", ()
+    count = next((at for at in range(len(shape)) if math.prod(shape[:at]) == planes), 0)
+    named = isinstance(names, str) and len(names) == len(shape)
+    return (names[:count] if named else "Q" * count), tuple(shape[:count])
+
+
+def _json(text: str) -> dict:
+    try:
+        note = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    shape = note.get("shape") if isinstance(note, dict) else None
+    return note if isinstance(shape, list) else {}
+
+
+def _value(text: str, key: str) -> int:
+    """A number of ImageJ's description; 1 where it is not there."""
+    found = re.search(rf"^{key}=(\d{{1,9}})\s*$", text, re.MULTILINE)
+    return max(1, int(found[1])) if found else 1
