@@ -1,0 +1,173 @@
+"""Many files restored, one after the other or several at a time, whatever happens to one of them.
+
+    for report in run(jobs, policy=Policy(skip_existing=True), workers=4):
+        print(report.job.image, report.status, report.reason)
+
+An output is there whole or not at all, whenever the run ends and however; run again with `skip_existing`, it makes
+exactly what is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from slir.errors import FileError, SlirError
+from slir.jobs import Job, Outcome, Progress
+from slir.jobs import run as restore
+from slir.staging import clear_stale, sidecar_of
+
+Status = Literal["restored", "skipped", "failed"]
+OnError = Literal["continue", "stop"]
+BatchProgress = Callable[[int, int, int, str], None]
+Reports = Generator["Report", None, None]
+
+WORKER_MEMORY = 2**30
+"""Bytes that a worker is reckoned to need when it is up to us how many there are."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What to do about outputs that exist, and whether to write sidecars.
+
+    skip_existing : leave alone an output that its sidecar says is the one asked for: from the same content, with the
+        same settings, unchanged since. One without a sidecar is taken to be. Any other is a failure, or with `force`
+        done again.
+    force : replace outputs that exist.
+    sidecar : write OUT.json beside each output.
+    """
+
+    force: bool = False
+    skip_existing: bool = False
+    sidecar: bool = True
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of one job. reason : why it was skipped or failed. details : the traceback of a bug in slir."""
+
+    job: Job
+    status: Status
+    reason: str = ""
+    outcome: Outcome | None = None
+    details: str = ""
+
+
+def run(
+    jobs: Sequence[Job],
+    *,
+    policy: Policy = Policy(),  # noqa: B008  (frozen)
+    on_error: OnError = "continue",
+    workers: int = 1,
+    progress: BatchProgress | None = None,
+) -> Iterator[Report]:
+    """Do the jobs; give a report of each as soon as it is done. Folders of outputs are made as needed.
+
+    on_error : "continue" with the other files after one failed, or "stop": none is begun any more.
+    workers : how many processes share the work; 1 works in this one. Each uses as many threads as its jobs say; jobs
+        that do not say get one each, so that results do not depend on the number of workers.
+    progress : called as progress(number of the job, done, total, what).
+
+    Closing the iterator, or Ctrl-C, stops the work at once and leaves nothing half-written.
+    """
+    folders = {Path(os.path.realpath(job.output)).parent for job in jobs}
+    clear_stale(folders)
+    if len(jobs) > 1:
+        jobs = [job if job.threads is not None else replace(job, threads=1) for job in jobs]
+    stopped = False
+    if workers <= 1:
+        reports = _in_this_process(jobs, policy, progress)
+    else:
+        from slir.workers import spread
+
+        reports = spread(jobs, policy, min(workers, len(jobs)), progress, lambda: stopped)
+    try:
+        for report in reports:
+            stopped = stopped or (report.status == "failed" and on_error == "stop")
+            yield report
+            if stopped and workers <= 1:
+                return
+    finally:
+        reports.close()
+        clear_stale(folders)  # what workers left that were stopped
+
+
+def _in_this_process(jobs: Sequence[Job], policy: Policy, progress: BatchProgress | None) -> Reports:
+    for number, job in enumerate(jobs):
+        yield attempt(job, policy, progress=_of_job(progress, number))
+
+
+def attempt(job: Job, policy: Policy, *, progress: Progress | None = None) -> Report:
+    """One job, whose failure is a report too."""
+    try:
+        job.output.parent.mkdir(parents=True, exist_ok=True)
+        reason = settled(job, policy)
+        if reason is not None:
+            return Report(job, "skipped", reason)
+        return Report(job, "restored", outcome=restore(job, sidecar=policy.sidecar, progress=progress))
+    except SlirError as error:
+        return Report(job, "failed", _line(error))
+    except OSError as error:
+        return Report(job, "failed", f"{job.output}: cannot be written ({error.strerror or error})")
+    except Exception as error:
+        if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's own, of a GPU
+            return Report(job, "failed", f"{job.image}: the memory is full. Use fewer workers, or crop the image.")
+        reason = f"{job.image}: a bug in slir ({type(error).__name__}: {_line(error)})"
+        return Report(job, "failed", reason, details=traceback.format_exc())
+
+
+def settled(job: Job, policy: Policy) -> str | None:
+    """Why there is nothing to do; None where there is. FileError for an output that is in the way."""
+    if not job.output.exists():
+        return None
+    if not policy.skip_existing:
+        if policy.force:
+            return None
+        remedy = "Pass --force to replace it, --skip-existing to keep it, or choose another name."
+        raise FileError(job.output, "exists already", remedy)
+    beside = sidecar_of(job.output)
+    if not beside.exists():
+        return "exists already"
+    from slir import sidecars
+
+    try:
+        other = sidecars.load(beside).differs(job)
+    except FileError as error:
+        other = f"has a sidecar that cannot be read ({error})"
+    if other is None:
+        return "is done already"
+    if policy.force:
+        return None
+    raise FileError(job.output, other, "Pass --force to make it again.")
+
+
+def workers_for(jobs: Sequence[Job]) -> int:
+    """How many processes suit the machine: one a core, as far as memory goes; one where a GPU does the work."""
+    if len(jobs) < 2 or any((job.device or "cpu") != "cpu" for job in jobs):
+        return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, len(jobs), _free_memory() // WORKER_MEMORY))
+
+
+def _free_memory() -> int:
+    """Bytes that programs can have, files that the system keeps at hand not counted; plenty where it does not say."""
+    try:
+        with open("/proc/meminfo") as lines:
+            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError):
+        return 2**40
+
+
+def _of_job(progress: BatchProgress | None, number: int) -> Progress | None:
+    if progress is None:
+        return None
+    tell = progress
+    return lambda done, total, what: tell(number, done, total, what)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

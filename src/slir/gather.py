@@ -1,0 +1,183 @@
+"""Which files a command means, and where each result goes.
+
+Inputs are files, folders and patterns (`photos/**/*.png`, for shells that do not expand them). What lies in a folder
+keeps its place below the output folder. In folders and patterns only images count; hidden files do not.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+from slir.errors import FileError, InputError
+from slir.io import EXTENSIONS, is_image_name
+from slir.staging import sidecar_of
+
+_WILD = "*?["
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An image and where its restoration goes. name : the image's place below the folder that was searched."""
+
+    image: Path
+    output: Path
+    name: Path
+
+
+def pairs(
+    inputs: Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    *,
+    recursive: bool = False,
+    form: str | None = None,
+) -> list[Pair]:
+    """Every image that `inputs` mean, with the file that its restoration goes to.
+
+    output : a file for one image; a folder, which need not exist, for more of them or for what is found in a folder.
+    recursive : look into the folders of a folder too.
+    form : "tif": the suffix of all outputs in a folder, in place of their images' own.
+    """
+    if not inputs:
+        raise InputError("the inputs", "be at least one image or folder", "none", "Name the images to restore.")
+    if not is_folder(inputs, output):
+        if form is not None and Path(output).suffix.lower() != suffix_of(form):
+            raise InputError("the format", f"be that of the file {output}", repr(form), "The suffix says it already.")
+        return [Pair(Path(inputs[0]), Path(output), Path(Path(inputs[0]).name))]
+    folder = Path(output)
+    if folder.exists() and not folder.is_dir():
+        remedy = "Name a folder, which is made where there is none."
+        raise InputError("the output", "be a folder for many images", f"the file {folder}", remedy)
+    found: list[Pair] = []
+    for place in inputs:
+        for image, name in _images(place, recursive=recursive, output=folder):
+            target = name if form is None else name.with_suffix(suffix_of(form))
+            found.append(Pair(image, folder / target, name))
+    return _apart(list(dict.fromkeys(found)))
+
+
+def is_folder(inputs: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str]) -> bool:
+    """Whether the output names a folder: it is one, ends in a slash, or there may be many inputs."""
+    text = os.fspath(output)
+    if text.endswith(("/", os.sep)):
+        return True
+    if _is_image(Path(text)):
+        many = len(inputs) > 1 or not _is_one(inputs[0])
+        if many and not Path(text).is_dir():
+            remedy = f"Name a folder, such as {Path(text).stem}/."
+            raise InputError("the output", "be a folder for many images", f"the file {text}", remedy)
+        return many
+    return Path(text).is_dir() or len(inputs) > 1 or not _is_one(inputs[0])
+
+
+def suffix_of(form: str) -> str:
+    """ "tif" -> ".tif", if images are written so."""
+    suffix = "." + form.lower().removeprefix(".")
+    if suffix not in EXTENSIONS:
+        known = ", ".join(extension.removeprefix(".") for extension in EXTENSIONS)
+        raise InputError("the format", f"be one of {known}", repr(form), "Pick one of these.")
+    return suffix
+
+
+def _is_one(place: str | os.PathLike[str]) -> bool:
+    """Whether an input is one image, rather than a folder or a pattern."""
+    path = Path(place)
+    if path.is_dir():
+        return _is_image(path)
+    return path.exists() or not _is_pattern(place)
+
+
+def _is_pattern(place: str | os.PathLike[str]) -> bool:
+    return any(mark in os.fspath(place) for mark in _WILD)
+
+
+def _is_image(path: Path) -> bool:
+    """By its name; a folder is one only where a format is made of folders (Zarr)."""
+    return is_image_name(path) and (not path.is_dir() or path.suffix.lower() == ".zarr")
+
+
+def _images(place: str | os.PathLike[str], *, recursive: bool, output: Path) -> Iterator[tuple[Path, Path]]:
+    """(image, its name below the folder that was searched) of one input."""
+    path = Path(place)
+    if _is_one(place):
+        yield path, Path(path.name)
+        return
+    if path.is_dir():
+        parts: tuple[str, ...] = ("**", "*") if recursive else ("*",)
+        root, what = path, "holds no images"
+    else:
+        root, parts = _split(path)
+        what = "is a pattern that no image matches"
+    own = os.path.realpath(output)
+    found = [each for each in sorted(set(_matches(root, parts))) if not _is_result(each, root, own)]
+    if not found:
+        hint = " Pass --recursive to look into its folders." if path.is_dir() and not recursive else ""
+        raise FileError(place, what, f"slir restores {', '.join(EXTENSIONS)}.{hint}")
+    for each in found:
+        yield each, each.relative_to(root)
+
+
+def _split(pattern: Path) -> tuple[Path, tuple[str, ...]]:
+    """photos/2024/**/*.png -> photos/2024 and ("**", "*.png")."""
+    parts = pattern.parts
+    first = next(number for number, part in enumerate(parts) if _is_pattern(part))
+    return Path(*parts[:first]), parts[first:]
+
+
+def _matches(folder: Path, parts: tuple[str, ...], above: frozenset[str] = frozenset()) -> Iterator[Path]:
+    """Images below a folder whose path matches `parts`. A link that leads back to a folder above is not followed."""
+    here = os.path.realpath(folder)
+    if here in above or not folder.is_dir():
+        return
+    above |= {here}
+    try:
+        entries = sorted(each for each in folder.iterdir() if not each.name.startswith("."))
+    except OSError as error:
+        raise FileError(folder, f"cannot be read ({error.strerror or error})", "Change its rights.") from error
+    head, rest = parts[0], parts[1:]
+    if head == "**":
+        yield from _matches(folder, rest or ("*",), above - {here})
+        for entry in entries:
+            if entry.is_dir() and not _is_image(entry):
+                yield from _matches(entry, parts, above)
+        return
+    for entry in entries:
+        if not fnmatch(entry.name, head):
+            continue
+        if rest:
+            yield from _matches(entry, rest, above)
+        elif _is_image(entry) and (entry.is_dir() or entry.is_file()):
+            yield entry
+
+
+def _is_result(path: Path, root: Path, output: str) -> bool:
+    """Whether a file that was found lies in the output folder because slir put it there.
+
+    Where the output folder is one of the folders below the root, all that it holds does. Where it is the root itself,
+    or above it, images lie there too; results are then known by their sidecars.
+    """
+    from slir import sidecars
+
+    real, own = os.path.realpath(path), output.rstrip(os.sep) + os.sep
+    if not real.startswith(own):
+        return False
+    if own.startswith(os.path.realpath(root).rstrip(os.sep) + os.sep) and own != os.path.realpath(root) + os.sep:
+        return True
+    beside = sidecar_of(path)
+    return beside.exists() and sidecars.is_sidecar(beside) and sidecars.load(beside).is_own_output()
+
+
+def _apart(found: list[Pair]) -> list[Pair]:
+    """The pairs, if no two of them share an output."""
+    taken: dict[str, Path] = {}
+    for pair in found:
+        key = os.path.normcase(os.path.abspath(pair.output))
+        if key in taken:
+            remedy = "Restore them into two folders, or name their folder with --recursive, which keeps its tree."
+            reason = f"both {taken[key]} and {pair.image} would be written to it"
+            raise FileError(pair.output, reason, remedy)
+        taken[key] = pair.image
+    return found

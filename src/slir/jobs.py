@@ -1,0 +1,322 @@
+"""One file restored: what to do to it, said once; checked, done, and written down so that it can be done again.
+
+job = Job("denoise", Path("night.png"), Path("clean.png"), sigma="auto")
+outcome = run(job)                        # writes clean.png and clean.png.json
+again = sidecars.load("clean.png.json")   # the same job, to be run again: the same bytes
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from slir import io
+from slir.errors import FileError, InputError, SlirWarning
+from slir.staging import sidecar_of, staged
+
+Task = Literal["denoise", "deblur", "upsample", "inpaint"]
+Progress = Callable[[int, int, str], None]
+ESTIMATED = ("auto", "poisson-gaussian")
+NAN = "nan"
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What to do to one file. Arguments that a task has no use for are ignored.
+
+    sigma : noise in units of the pixel values, as "10%" of their range, "auto", or "poisson-gaussian" (denoise).
+    psf : (K, L) blur kernel (deblur). made_by : in words, where it came from, for whoever reads the sidecar.
+    border : what lies beyond the edges (deblur).
+    factor, antialias : how many times as large, and how it was made smaller (upsample).
+    mask : an image that is not black where a pixel is missing, or "nan" where such pixels are NaN (inpaint).
+    model : a file that `slir fit` wrote; None for the one inside slir.
+    data_range : white, or (black, white); None for what the file says.
+    threads : cores that the work may use; None for all. Sums in another order differ in their last bits, so the same
+        bytes need the same number.
+    """
+
+    task: Task
+    image: Path
+    output: Path
+    sigma: float | str = "auto"
+    psf: np.ndarray | None = None
+    made_by: str = ""
+    border: str = "unknown"
+    factor: int = 2
+    antialias: str | float | np.ndarray = "bicubic"
+    mask: Path | str | None = None
+    model: Path | None = None
+    data_range: float | tuple[float, float] | None = None
+    device: str | None = None
+    seed: int = 0
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.task not in get_args(Task):
+            raise InputError("task", f"be one of {', '.join(get_args(Task))}", repr(self.task), "Pick one of these.")
+        if self.task == "deblur" and self.psf is None:
+            raise InputError("psf", "be given to deblur", "missing", "slir.psf makes one.")
+        if self.task == "inpaint" and self.mask is None:
+            raise InputError("mask", "be given to inpaint", "missing", "Pass an image, or 'nan'.")
+        if self.threads is not None and self.threads < 1:
+            raise InputError("threads", "be at least 1", self.threads, "Pass the number of cores to use.")
+        parse_sigma(self.sigma)
+
+    @property
+    def scale(self) -> int:
+        """How many times as high and as wide the output is."""
+        return self.factor if self.task == "upsample" else 1
+
+    def check(self) -> io.Head:
+        """Raise what can be said before the work begins; else what the file holds. Nothing is written."""
+        if not self.output.is_dir() or not io.is_image_name(self.output):  # a Zarr image is a folder, and may be there
+            io.check_output(self.output)
+        with io.open_source(self.image) as source:
+            head = source.head
+            io.check_output(self.output, head.scaled(self.scale))
+        self._limits(head)
+        if isinstance(self.mask, Path) and self.task == "inpaint":
+            io.read_mask(self.mask, head.size)
+        elif self.mask == NAN and self.task == "inpaint" and head.dtype.kind != "f":
+            remedy = "Pass an image of the missing pixels."
+            raise InputError("mask", "be a file for images of integers, which hold no NaN", repr(NAN), remedy)
+        if self.model is not None and not self.model.is_file():
+            raise FileError(self.model, "there is no such model file", "Check the path, or make one with slir fit.")
+        return head
+
+    def _limits(self, head: io.Head) -> tuple[float | tuple[float, float] | None, float | str]:
+        """The range of the pixel values and σ in their units; errors where only the user can know them."""
+        limits = head.data_range if self.data_range is None else self.data_range
+        if limits is None and head.dtype.kind == "f":
+            rule = "be given for an image of floats"
+            raise InputError("data_range", rule, "missing", "Pass 1 where white is 1, 255 where white is 255.")
+        kind, value = parse_sigma(self.sigma)
+        if kind != "percent":
+            return limits, value
+        if limits is None:
+            rule = "be in pixel values where their range is not known"
+            raise InputError("sigma", rule, repr(self.sigma), "Pass it so, or say what the data range is.")
+        low, high = limits if isinstance(limits, tuple) else (0.0, limits)
+        assert isinstance(value, float)  # a percentage is one
+        return limits, value / 100 * (high - low)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was done. `sigma` and `residual` count in pixel values: one number, or one a channel; of a stack, the
+    mean over its planes. `memory` : the most that the process has held so far, in bytes; None where the system
+    does not say.
+    """
+
+    seconds: float
+    size: tuple[int, int]
+    layout: str
+    dtype: str
+    planes: int = 1
+    sigma: float | tuple[float, ...] | None = None
+    residual: float | tuple[float, ...] | None = None
+    memory: int | None = None
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def parse_sigma(sigma: float | str) -> tuple[str, float | str]:
+    """("name", "auto"), ("value", 25.0) or ("percent", 10.0)."""
+    remedy = "Pass 25 (pixel values), 10% (of their range), or auto."
+    if isinstance(sigma, str):
+        text = sigma.strip().lower()
+        if text in ESTIMATED:
+            return "name", text
+        kind, body = ("percent", text.removesuffix("%")) if text.endswith("%") else ("value", text)
+        try:
+            value = float(body)
+        except ValueError:
+            raise InputError("sigma", "be a number or a percentage", repr(sigma), remedy) from None
+    else:
+        kind, value = "value", float(sigma)
+    if not (math.isfinite(value) and value >= 0):
+        raise InputError("sigma", "be finite and not negative", repr(sigma), remedy)
+    return kind, value
+
+
+def run(job: Job, *, sidecar: bool = True, progress: Progress | None = None) -> Outcome:
+    """Restore a file: its output is put in place whole, with its sidecar, or not at all.
+
+    sidecar : write `OUT.json` beside the output. Without it, one that tells of the output's predecessor is removed.
+    """
+    from slir import sidecars
+
+    job.check()
+    place = sidecar_of(Path(os.path.realpath(job.output)))
+    ours = sidecars.is_sidecar(place)
+    if sidecar and place.exists() and not ours:
+        raise FileError(place, "exists already and is no sidecar of slir", "Move it, or restore without a sidecar.")
+    start = time.perf_counter()
+    with _caught() as told, staged(job.output) as stage, _threads(job.threads) as threads:
+        inputs = sidecars.fingerprints(job) if sidecar else {}  # before the work: the output may replace the image
+        head, found = _engine(job, stage.output, progress)
+        outcome = Outcome(
+            seconds=time.perf_counter() - start,
+            size=head.size,
+            layout=head.layout,
+            dtype=str(head.dtype),
+            planes=head.planes,
+            memory=_memory(),
+            notes=head.notes,
+            warnings=told(),
+            **found,
+        )
+        if sidecar:
+            sidecars.write(stage, job, outcome, inputs=inputs, threads=threads)
+        elif ours:
+            place.unlink()
+    return outcome
+
+
+def _engine(job: Job, output: Path, progress: Progress | None) -> tuple[io.Head, dict[str, Any]]:
+    """Where files meet the restoration: job.image plane by plane into `output`; and what was found on the way."""
+    sigmas, residuals = [], []
+    centred = isinstance(job.antialias, str)
+    with (
+        io.open_source(job.image) as source,
+        io.create(output, source, scale=job.scale, centred=centred, history=_history(job)) as sink,
+    ):
+        limits, sigma = job._limits(source.head)
+        settings = {
+            "sigma": sigma,
+            "model": _model(job),
+            "data_range": limits,
+            "device": job.device,
+            "rng": job.seed,
+            "return_info": True,
+        }
+        for plane in range(source.planes):
+            picture = source.read(plane)
+            tell = _share(progress, plane, source.planes)
+            result = _restored(job, picture, {**settings, "channel_axis": picture.channel_axis, "progress": tell})
+            alpha = None
+            if picture.alpha is not None and job.scale > 1:
+                alpha = _enlarged(picture.alpha, job.scale, centred=centred)
+            sink.write(picture.with_pixels(result.image, alpha=alpha), plane=plane)
+            stats = result.stats if isinstance(result.stats, Mapping) else {}
+            sigmas.append(stats.get("sigma"))
+            residuals.append(stats.get("residual"))
+        return source.head, {"sigma": _mean(sigmas), "residual": _mean(residuals)}
+
+
+def _restored(job: Job, picture: io.Picture, settings: dict[str, Any]) -> Any:
+    """One plane through the library."""
+    import slir
+
+    pixels = picture.pixels
+    if job.task == "denoise":
+        return slir.denoise(pixels, **settings)
+    if job.task == "deblur":
+        assert job.psf is not None  # __post_init__ has seen to it
+        return slir.deblur(pixels, job.psf, border=job.border, **settings)  # type: ignore[arg-type]
+    if job.task == "upsample":
+        return slir.upsample(pixels, job.factor, antialias=job.antialias, **settings)
+    if job.mask == NAN:
+        missing = ~np.isfinite(pixels)
+        missing = missing.any(axis=-1) if picture.channel_axis is not None else missing
+    else:
+        assert isinstance(job.mask, Path)
+        missing = io.read_mask(job.mask, picture.size)
+    return slir.inpaint(pixels, missing, **settings)
+
+
+def _history(job: Job) -> list[str]:
+    """Lines for formats that keep a history. The same job always writes the same."""
+    from slir import __version__
+
+    return [f"slir {__version__}: {job.task} of {job.image.name}, sigma {job.sigma}"]
+
+
+def _model(job: Job) -> Any:
+    """The job's model, kept for the next file; None for those inside slir, which are kept anyway."""
+    if job.model is None:
+        return None
+    stat = job.model.stat()
+    return _loaded(job.model, job.device, stat.st_mtime_ns, stat.st_size)
+
+
+@lru_cache(maxsize=1)
+def _loaded(path: Path, device: str | None, *version: int) -> Any:
+    import slir
+
+    return slir.load(path, device=device)
+
+
+def _enlarged(alpha: np.ndarray, factor: int, *, centred: bool) -> np.ndarray:
+    """Alpha on the fine pixels, bilinearly, where `slir.upsample` puts them.
+
+    centred : whether a coarse pixel covers its factor × factor fine ones, else it sits on the first of them.
+    """
+    from scipy.ndimage import map_coordinates
+
+    shift = (factor - 1) / 2 if centred else 0.0
+    places = [(np.arange(side * factor) - shift) / factor for side in alpha.shape]
+    grid = np.meshgrid(*places, indexing="ij")
+    values = map_coordinates(alpha.astype(np.float64), grid, order=1, mode="nearest")
+    return (np.rint(values) if alpha.dtype.kind in "iu" else values).astype(alpha.dtype)
+
+
+def _mean(found: list[Any]) -> float | tuple[float, ...] | None:
+    """Of what each plane had: a number, one a channel, or nothing."""
+    if any(each is None for each in found):
+        return None
+    mean = np.mean(np.asarray(found, dtype=np.float64), axis=0)
+    return float(mean) if mean.ndim == 0 else tuple(float(each) for each in mean)
+
+
+def _share(progress: Progress | None, plane: int, planes: int) -> Progress | Literal[False]:
+    """Progress of one plane as a part of the whole."""
+    if not progress:
+        return False
+    tell = progress
+    return lambda done, total, what: tell(plane * total + done, planes * total, what)
+
+
+@contextmanager
+def _threads(wanted: int | None) -> Iterator[int]:
+    """Give the number of cores that the work uses, which is `wanted` while the block lasts."""
+    import torch
+
+    before = torch.get_num_threads()
+    if wanted is None:
+        yield before
+        return
+    torch.set_num_threads(wanted)
+    try:
+        yield wanted
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def _caught() -> Iterator[Callable[[], tuple[str, ...]]]:
+    """Gather warnings in place of showing them: give what tells their texts so far, each once."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", SlirWarning)
+        yield lambda: tuple(dict.fromkeys(" ".join(str(each.message).split()) for each in caught))
+
+
+def _memory() -> int | None:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    import sys
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

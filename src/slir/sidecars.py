@@ -1,0 +1,265 @@
+"""The JSON file beside an output that says how it was made, in full, so that it can be made again.
+
+Numbers are written with all their digits; kernels row by row. Files that took part are named relative to the sidecar
+and known by their SHA-256, so a folder with its results may be moved, and a changed file is noticed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slir import __version__
+from slir.errors import FileError, SlirError
+from slir.jobs import NAN, Job, Outcome, parse_sigma
+from slir.staging import SIDECAR, Stage, digest
+
+KIND = "restoration"
+VERSION = 1
+
+
+def settings(job: Job) -> dict[str, Any]:
+    """All that decides what the pixels become, other than the files and the number of threads; as JSON has it."""
+    kind, sigma = parse_sigma(job.sigma)
+    own: dict[str, Any] = {"sigma": f"{sigma:.17g}%" if kind == "percent" else sigma}
+    if job.task == "deblur":
+        own |= {"psf": _kernel(job.psf), "border": job.border}
+    elif job.task == "upsample":
+        own |= {"factor": job.factor, "antialias": _kernel(job.antialias)}
+    elif job.task == "inpaint" and job.mask == NAN:
+        own |= {"mask": NAN}
+    limits = list(job.data_range) if isinstance(job.data_range, tuple) else job.data_range
+    return own | {"data_range": limits, "device": job.device or "cpu", "seed": job.seed}
+
+
+def fingerprints(job: Job) -> dict[str, dict[str, str]]:
+    """The files that take part, by their hashes. A model inside slir is known by the hash of all of them."""
+    files = {"input": {"path": str(job.image), "sha256": digest(job.image)}}
+    if job.task == "inpaint" and isinstance(job.mask, Path):
+        files["mask"] = _named(job.mask)
+    files["model"] = {"inside_slir": _inside()} if job.model is None else _named(job.model)
+    return files
+
+
+def write(stage: Stage, job: Job, outcome: Outcome, *, inputs: dict[str, dict[str, str]], threads: int) -> None:
+    """Write the sidecar of an output that lies on its stage."""
+    folder = stage.target.parent
+    files = {
+        what: entry | {"path": _relative(Path(entry["path"]), folder)} if "path" in entry else entry
+        for what, entry in inputs.items()
+    }
+    record = {
+        "slir": KIND,
+        "version": VERSION,
+        "task": job.task,
+        "settings": settings(job),
+        **({"psf_made_by": job.made_by} if job.task == "deblur" and job.made_by else {}),
+        **files,
+        "output": {"path": stage.target.name, "sha256": digest(stage.output)},
+        "found": {
+            "sigma": outcome.sigma,
+            "residual": outcome.residual,
+            "notes": outcome.notes,
+            "warnings": outcome.warnings,
+        },
+        "made": {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "seconds": round(outcome.seconds, 3),
+            "threads": threads,
+            "versions": versions(),
+        },
+    }
+    stage.sidecar.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def versions() -> dict[str, str]:
+    """Of what the last bits depend on."""
+    from importlib.metadata import version
+
+    return {"slir": __version__, **{name: version(name) for name in ("torch", "numpy", "scipy")}}
+
+
+@dataclass(frozen=True)
+class Sidecar:
+    """A sidecar that was read. path : where it lies."""
+
+    path: Path
+    record: dict[str, Any]
+
+    @property
+    def output(self) -> Path:
+        """The file that it tells of, beside it."""
+        return self.path.with_name(self.path.name.removesuffix(SIDECAR))
+
+    def job(self, output: Path | None = None) -> Job:
+        """The job as it was, to be run again; into another file where one is given."""
+        record, own = self.record, dict(self.record["settings"])
+        mask = own.pop("mask", None)
+        if "mask" in record:
+            mask = self._place("mask")
+        limits = own.pop("data_range")
+        try:
+            return Job(
+                task=record["task"],
+                image=self._place("input"),
+                output=self.output if output is None else output,
+                mask=mask,
+                model=self._place("model") if "path" in record["model"] else None,
+                data_range=tuple(limits) if isinstance(limits, list) else limits,
+                made_by=record.get("psf_made_by", ""),
+                threads=record["made"]["threads"],
+                **{name: _array(value) for name, value in own.items()},
+            )
+        except (TypeError, ValueError, LookupError) as error:
+            if isinstance(error, SlirError):
+                raise
+            raise _damaged(self.path, str(error)) from error
+
+    def changes(self) -> list[str]:
+        """In words, which of the files that took part are no longer what they were."""
+        changed = []
+        for what in ("input", "mask", "model"):
+            entry = self.record.get(what, {})
+            if "path" not in entry:
+                continue
+            place = self._place(what)
+            if not place.exists():
+                changed.append(f"the {what} {place} is not there")
+            elif digest(place) != entry["sha256"]:
+                changed.append(f"the {what} {place} has changed")
+        inside = self.record["model"].get("inside_slir")
+        if inside not in (None, _inside()):
+            changed.append(f"the models inside slir are not those of slir {self.record['made']['versions']['slir']}")
+        return changed
+
+    def other_versions(self) -> list[str]:
+        """ "torch 2.4, now 2.5": what may change the last bits of the result."""
+        then, now = self.record["made"]["versions"], versions()
+        return [f"{name} {then.get(name)}, now {own}" for name, own in now.items() if then.get(name) != own]
+
+    def differs(self, job: Job) -> str | None:
+        """Why the output beside it is not what `job` would make; None where it is. Hashes are taken only as needed."""
+        if self.record["task"] != job.task:
+            return f"was made to {self.record['task']}"
+        then, now = self.record["settings"], json.loads(json.dumps(settings(job)))
+        for name in sorted({*then, *now}):
+            if then.get(name) != now.get(name):
+                return f"was made with another {name}" + _versus(then.get(name), now.get(name))
+        if digest(self.output) != self.record["output"]["sha256"]:
+            return "is not the file that its sidecar tells of"
+        for what, entry in fingerprints(job).items():
+            own = self.record.get(what, {})
+            if own.get("sha256") != entry.get("sha256"):  # models inside slir have none: another release is no reason
+                return f"was made from another {what}"
+        return None
+
+    def is_own_output(self) -> bool:
+        """Whether the file beside it is the one that it tells of."""
+        return self.output.exists() and digest(self.output) == self.record["output"]["sha256"]
+
+    def _place(self, what: str) -> Path:
+        return Path(os.path.normpath(self.path.parent / self.record[what]["path"]))
+
+
+def load(path: str | os.PathLike[str]) -> Sidecar:
+    """Read a sidecar. Raises FileError where there is none, or where it is not one."""
+    path = Path(path)
+    try:
+        record = json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise FileError(path, "does not exist", "Check the name and the folder.") from error
+    except OSError as error:
+        raise FileError(path, f"cannot be read ({error.strerror or error})", "Name the file OUT.json.") from error
+    except ValueError as error:
+        raise FileError(path, "is no sidecar of slir (not JSON)", "Name the file OUT.json beside an output.") from error
+    if not isinstance(record, dict) or record.get("slir") != KIND:
+        raise FileError(path, "is JSON, but no sidecar of slir", "Name the file OUT.json beside an output.")
+    if record.get("version") != VERSION:
+        remedy = "Install the slir that wrote it, or a newer one."
+        raise FileError(path, f"has version {record.get('version')}, this slir reads {VERSION}", remedy)
+    if missing := _missing(record):
+        raise _damaged(path, f"it lacks {missing}")
+    return Sidecar(path, record)
+
+
+def is_sidecar(path: Path) -> bool:
+    """Whether a file is there and is a sidecar."""
+    try:
+        load(path)
+    except FileError:
+        return False
+    return True
+
+
+_SHAPE: dict[str, Any] = {
+    "task": None,
+    "settings": {"data_range": None},
+    "input": {"path": None, "sha256": None},
+    "model": {},
+    "output": {"sha256": None},
+    "made": {"threads": None, "versions": {"slir": None}},
+}
+
+
+def _missing(record: Any, shape: dict[str, Any] = _SHAPE) -> str | None:
+    """The first key of what every sidecar has that a record lacks."""
+    for name, inner in shape.items():
+        if not isinstance(record, dict) or name not in record:
+            return name
+        if inner is not None and (found := _missing(record[name], inner) if inner else None):
+            return f"{name}.{found}"
+    return None
+
+
+def _damaged(path: Path, reason: str) -> FileError:
+    return FileError(path, f"is a damaged sidecar ({reason})", "Restore the image again.")
+
+
+def _versus(then: Any, now: Any) -> str:
+    plain = all(value is None or isinstance(value, str | int | float) for value in (then, now))
+    return f" ({then}, now {now})" if plain else ""
+
+
+def _named(path: Path) -> dict[str, str]:
+    stat = path.stat()
+    return {"path": str(path), "sha256": _kept_digest(path, stat.st_mtime_ns, stat.st_size)}
+
+
+@lru_cache(maxsize=64)
+def _kept_digest(path: Path, *version: int) -> str:
+    """Of a file that many jobs share."""
+    return digest(path)
+
+
+def _inside() -> str:
+    from slir.defaults import shipped_hash
+
+    return shipped_hash()
+
+
+def _relative(path: Path, folder: Path) -> str:
+    try:
+        return Path(os.path.relpath(os.path.realpath(path), folder)).as_posix()
+    except ValueError:  # on another drive of Windows
+        return str(path.resolve())
+
+
+def _kernel(value: Any) -> Any:
+    """A kernel as rows of numbers with all their digits; other values as they are."""
+    if not isinstance(value, np.ndarray):
+        return value
+    rows = np.asarray(value, dtype=np.float64)
+    return {"kernel": [" ".join(repr(float(number)) for number in row) for row in rows]}
+
+
+def _array(value: Any) -> Any:
+    if isinstance(value, dict) and "kernel" in value:
+        return np.array([[float(number) for number in row.split()] for row in value["kernel"]])
+    return value

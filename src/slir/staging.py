@@ -1,0 +1,164 @@
+"""Results put in place together with what says how they were made, so that a run may be killed at any moment.
+
+A result is written into a hidden folder beside its place, then renamed into it. The folder is locked while its maker
+lives; the lock falls with the process, however it ends, so that a later run can tell what is left over from what is
+being made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from slir.errors import FileError
+from slir.io.atomic import check_folder
+
+try:
+    import fcntl
+except ImportError:  # Windows has no flock
+    fcntl = None  # type: ignore[assignment]
+
+PREFIX = ".slir-"
+SUFFIX = ".part"
+SIDECAR = ".json"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A hidden folder that holds a result until it is whole.
+
+    output : where the result is to be written for now: in the hidden folder, under the name that it will have.
+    target : where it will be, links followed.
+    """
+
+    output: Path
+    target: Path
+
+    @property
+    def sidecar(self) -> Path:
+        """Where to write what says how the result was made; it goes where `sidecar_of(target)` says."""
+        return sidecar_of(self.output)
+
+
+def sidecar_of(output: Path) -> Path:
+    """clean.png -> clean.png.json."""
+    return output.with_name(output.name + SIDECAR)
+
+
+@contextlib.contextmanager
+def staged(output: str | os.PathLike[str]) -> Iterator[Stage]:
+    """Give a `Stage` to write to; when the block ends well, put in place what it holds, else remove it.
+
+    The sidecar goes first, then the result. A run that is killed in between leaves a sidecar whose result is missing,
+    or is not the one that the sidecar describes by its hash: either way it is seen that the result is still to be
+    made. In the other order a result could stay without its sidecar for ever.
+    """
+    target = Path(os.path.realpath(output))
+    if not target.is_dir():
+        check_folder(target)
+    folder, lock = _locked_folder(target)
+    try:
+        stage = Stage(folder / target.name, target)
+        yield stage
+        _put_in_place(stage)
+    except FileError:
+        raise
+    except OSError as error:
+        reason = f"cannot be written ({error.strerror or error})"
+        raise FileError(output, reason, "Check the free space and the rights of its folder.") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _put_in_place(stage: Stage) -> None:
+    place = sidecar_of(stage.target)
+    if stage.sidecar.exists():
+        _sync(stage.sidecar)
+        os.replace(stage.sidecar, place)
+    with contextlib.suppress(OSError):  # a file that is replaced hands on its rights
+        if stage.output.is_file():
+            os.chmod(stage.output, stage.target.stat().st_mode & 0o777)
+    if stage.target.is_dir():  # one rename cannot replace a folder that holds something
+        os.rename(stage.target, stage.output.with_name("replaced"))
+    os.replace(stage.output, stage.target)
+    with contextlib.suppress(OSError):
+        _sync(stage.target.parent)
+
+
+def clear_stale(folders: Iterable[Path]) -> int:
+    """Remove what runs that were killed have left in these folders; what a living run is making stays. How many."""
+    removed = 0
+    for folder in folders:
+        for path in folder.glob(f"{PREFIX}*{SUFFIX}") if folder.is_dir() else ():
+            lock = _lock(path)
+            if lock is not None:
+                shutil.rmtree(path, ignore_errors=True)
+                os.close(lock)
+                removed += 1
+    return removed
+
+
+def _locked_folder(target: Path) -> tuple[Path, int | None]:
+    """A new hidden folder beside `target`, and the lock that says that its maker lives; None without locks."""
+    while True:
+        try:
+            folder = Path(tempfile.mkdtemp(dir=target.parent, prefix=PREFIX, suffix=SUFFIX))
+        except OSError as error:
+            reason = f"cannot be written ({error.strerror or error})"
+            raise FileError(target, reason, "Choose another output folder.") from error
+        lock = _lock(folder)
+        if folder.exists():  # else somebody took it for a left-over before it was locked
+            return folder, lock
+        if lock is not None:
+            os.close(lock)
+
+
+def _lock(folder: Path) -> int | None:
+    """A descriptor that holds the folder's lock; None where another holds it, or where the system cannot tell."""
+    if fcntl is None:
+        return None
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def digest(path: str | os.PathLike[str]) -> str:
+    """SHA-256 of a file, or of all files of a folder with their names (a Zarr image is a folder)."""
+    path = Path(path)
+    try:
+        if not path.is_dir():
+            with open(path, "rb") as stream:
+                return hashlib.file_digest(stream, "sha256").hexdigest()
+        total = hashlib.sha256()
+        for file in sorted(each for each in path.rglob("*") if each.is_file()):
+            total.update(f"{file.relative_to(path).as_posix()}\0{digest(file)}\n".encode())
+        return total.hexdigest()
+    except FileNotFoundError as error:
+        raise FileError(path, "does not exist", "Check the name and the folder.") from error
+    except OSError as error:
+        raise FileError(
+            path, f"cannot be read ({error.strerror or error})", "Check its rights and the disk."
+        ) from error
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
