@@ -6,7 +6,8 @@ that of photons and of the camera. Four steps:
 1. NaN is a mask: `slir.inpaint` fills those pixels in and leaves the others as they are;
 2. a bright star that stands alone shows the PSF: `slir.psf.from_image`;
 3. `sigma="poisson-gaussian"` removes noise that grows with brightness;
-4. `slir.deblur` sharpens with the PSF that was measured. A generous sigma keeps rings away from bright stars.
+4. `slir.deblur` sharpens with the PSF that was measured. A generous sigma keeps the rings around bright stars few; the
+   dark one that is left is a point of light that no patch of a photograph prepares for.
 
 PSNR is measured after the stretch (arcsinh) that astronomers look through, else the brightest pixels alone would count.
 """
@@ -67,7 +68,9 @@ def main(argv: list[str] | None = None) -> Story:
     story.tell(f"the star is {widths[0]} pixels wide at half maximum; the truth is {widths[1]}")
     story.tell(f"{np.isnan(image).sum()} pixels were NaN; the result has none: {bool(np.isfinite(sharp).all())}")
     top = float(stretched(truth.max()))
-    story.gain("galaxies", psnr(stretched(filled), stretched(truth), top), psnr(stretched(sharp), stretched(truth), top))
+    story.gain(
+        "galaxies", psnr(stretched(filled), stretched(truth), top), psnr(stretched(sharp), stretched(truth), top)
+    )
     black, white = float(stretched(np.array(-20.0))), float(stretched(np.array(4000.0)))
     shown = {"telescope, NaN white": np.nan_to_num(image, nan=4000), "restored": sharp, "truth": truth}
     shown = {label: as_bytes(stretched(each), black, white) for label, each in shown.items()}

@@ -5,9 +5,9 @@ the lens: an Airy pattern. The camera counts photons, so bright places are noisi
 own and an offset of 100, and writes 16-bit TIFF files that ImageJ understands.
 
 First the noise is removed, with `sigma="poisson-gaussian"`, which reads from the image how noise grows with
-brightness. Then the blur, with a third of that noise as sigma: about what is left. Richardson–Lucy deconvolution, the custom of the
-field, stands beside it where scikit-image is installed, with the number of iterations that suits it best: a
-simulation can tell, since it knows the truth.
+brightness. Then the blur, with a third of that noise as sigma: about what is left. Richardson–Lucy deconvolution, the
+custom of the field, stands beside it where scikit-image is installed, with the number of iterations that suits it best:
+a simulation can tell, since it knows the truth.
 """
 
 from __future__ import annotations
