@@ -531,7 +531,8 @@ def test_channels_that_are_no_colours_are_planes(tmp_path, planar, channels):
         ("a.jpg", "uint8", 4, "Write a.png instead"),
         ("a.png", "float32", 1, "Write a.tif instead"),
         ("a.jpg", "float32", 3, "Write a.tif instead"),
-        ("a.tif", "int64", 1, "Convert the picture"),
+        ("a.tif", "int64", 1, "Write a.fits instead"),
+        ("a.tif", "int64", 3, "Convert the picture"),
     ],
 )
 def test_formats_refuse_what_they_cannot_hold(tmp_path, name, dtype, channels, remedy):

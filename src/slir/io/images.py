@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from slir.errors import FileError
-from slir.io import jpeg, png, tiff, webp
+from slir.io import fits, jpeg, omezarr, png, tiff, webp, zarr_meta
 from slir.io.atomic import check_folder
 from slir.io.picture import Head, Picture
 from slir.io.sink import Sink, WholeSink
@@ -27,6 +28,7 @@ class Format:
     create : a path, what the file is to hold, and lines of history -> Sink.
     refusal : why the format cannot hold such a picture, or None where it can.
     stacks : whether a file can hold more than one plane.
+    package, extra : what must be installed, and the extra of slir that does it.
     """
 
     name: str
@@ -36,6 +38,8 @@ class Format:
     create: Callable[[Path, Head, Sequence[str]], Sink]
     refusal: Callable[[Head], str | None]
     stacks: bool = False
+    package: str = ""
+    extra: str = ""
 
 
 FORMATS = (
@@ -72,18 +76,39 @@ FORMATS = (
         lambda path, head, history: WholeSink(path, head, webp.encode),
         webp.refusal,
     ),
+    Format(
+        fits.NAME,
+        fits.EXTENSIONS,
+        lambda start: start.startswith(fits.SIGNATURE),
+        fits.FitsSource,
+        fits.FitsSink,
+        fits.refusal,
+        stacks=True,
+        package="astropy",
+        extra="fits",
+    ),
+    Format(
+        omezarr.NAME,
+        omezarr.EXTENSIONS,
+        lambda start: False,  # a folder has no first bytes
+        omezarr.ZarrSource,
+        lambda path, head, history: omezarr.ZarrSink(path, head),
+        omezarr.refusal,
+        stacks=True,
+        package="zarr",
+        extra="zarr",
+    ),
 )
 #: The suffixes, in lower case, of the files that can be read and written.
 EXTENSIONS = tuple(extension for form in FORMATS for extension in form.extensions)
 
-_KNOWN = "PNG, JPEG, WebP or TIFF (.png, .jpg, .webp, .tif)"
+_KNOWN = "PNG, JPEG, WebP, TIFF, FITS or OME-Zarr (.png, .jpg, .webp, .tif, .fits, .zarr)"
 #: Formats that people often hand over, so that the message can name them.
 _FOREIGN = {
     b"GIF8": "GIF",
     b"BM": "BMP",
     b"%PDF": "PDF",
     b"PK\x03\x04": "ZIP",
-    b"SIMPLE": "FITS",
     b"\0\0\1\0": "ICO",
     b"\x93NUMPY": "NumPy",
     b"\x1f\x8b": "gzip",
@@ -115,7 +140,9 @@ def write(path: str | os.PathLike[str], picture: Picture) -> None:
 def open_source(path: str | os.PathLike[str]) -> Source:
     """Open an image file to read it by windows and planes. Raises FileError, as `read` does."""
     path = Path(path)
-    return _format_of(path).open(path)
+    form = _format_of(path)
+    _check_package(path, form)
+    return form.open(path)
 
 
 def create(
@@ -144,8 +171,9 @@ def check_output(path: str | os.PathLike[str], what: Picture | Source | Head | N
     what : what the file is to hold; without it only the name and the folder are looked at.
     """
     path = Path(path)
-    check_folder(path)
     form = _format_named(path)
+    check_folder(path, replaces_folder=form.name == omezarr.NAME and zarr_meta.is_store(path))
+    _check_package(path, form)
     if what is None:
         return
     head = what if isinstance(what, Head) else what.head
@@ -167,8 +195,18 @@ def _refusal(form: Format, head: Head) -> str | None:
     return form.refusal(head)
 
 
+def _check_package(path: Path, form: Format) -> None:
+    if form.package and importlib.util.find_spec(form.package) is None:
+        remedy = f"Run pip install 'slir[{form.extra}]'."
+        raise FileError(path, f"is {form.name}, which needs the package {form.package}", remedy)
+
+
 def _format_of(path: Path) -> Format:
     """The format that a file's first bytes say, which must be the one that its name says."""
+    if path.is_dir() and (zarr_meta.is_store(path) or path.suffix.lower() in omezarr.EXTENSIONS):
+        if not zarr_meta.is_store(path):
+            raise FileError(path, "is a folder named as Zarr, but it holds no Zarr metadata", "Copy it again.")
+        return next(form for form in FORMATS if form.name == omezarr.NAME)
     start = read_bytes(path, 32)
     form = next((form for form in FORMATS if form.is_start(start)), None)
     suffix = path.suffix.lower()

@@ -172,7 +172,7 @@ def reasons(path: Path, form: str) -> Iterator[None]:
         raise FileError(path, "does not fit into memory", "Crop it, or use a machine with more.") from error
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        if not reason.startswith(("is ", "has ", "holds ", "ends ", "declares ", "would ", "its ", "only ", "needs ")):
+        if not reason.startswith(("is ", "has ", "holds ", "ends ", "declares ", "would ", "its ", "only ")):
             reason = f"cannot be decoded as {form} ({reason[:200]})"
         raise FileError(path, reason, _remedy(reason)) from error
 
@@ -184,8 +184,6 @@ def _remedy(reason: str) -> str:
         (("animation",), "Save one frame as a file of its own."),
         (("interlaced",), "Save it without interlacing, or as TIFF."),
         (("imagecodecs",), "Run pip install 'slir[codecs]', or save the file with deflate (zip) compression."),
-        (("package astropy",), "Run pip install 'slir[fits]'."),
-        (("package zarr",), "Run pip install 'slir[zarr]'."),
         (("the most is", "decompression bomb", "exceeds limit"), "Crop or tile the image."),
         (("colours", "channels", "bits a sample", "of type", "axes"), "Convert it to grey or RGB, with 8 or 16 bits."),
     ):

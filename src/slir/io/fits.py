@@ -1,0 +1,230 @@
+"""FITS files, their headers by astropy. Pixels are read and written row by row; all other parts are copied."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from slir.errors import FileError
+from slir.io.fits_header import BITPIX, Numbers, scale_header
+from slir.io.picture import Head, Meta, check_growth, range_of
+from slir.io.sink import Sink
+from slir.io.source import Source, read_bytes, reasons
+
+if TYPE_CHECKING:
+    from astropy.io.fits import Header
+
+NAME = "FITS"
+EXTENSIONS = (".fits", ".fit", ".fts", ".fz")
+SIGNATURE = b"SIMPLE  ="
+_BLOCK = 2880
+_MOST_AXES = 16
+
+
+@dataclass(frozen=True)
+class Private:
+    """What only FITS has.
+
+    header : cards of the picture's part of the file, as text.
+    numbers : how its pixels are stored.
+    path, stamp : the file, and its size and time of change when it was read.
+    before, after : the bytes of the file, from and to, that hold its other parts.
+    """
+
+    header: str
+    numbers: Numbers
+    path: Path
+    stamp: tuple[int, int]
+    before: tuple[int, int]
+    after: tuple[int, int]
+
+
+class FitsSource(Source):
+    """The first picture of a FITS file. Axes beyond the second are planes, named by their numbers ("3")."""
+
+    form = NAME
+
+    def __init__(self, path: Path):
+        read_bytes(path, 1)
+        self.path = path
+        self._stack = contextlib.ExitStack()
+        try:
+            with reasons(path, NAME), _quiet():
+                self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def _open(self) -> None:
+        from astropy.io import fits
+
+        stat = os.stat(self.path)
+        options: dict[str, Any] = {"memmap": False, "lazy_load_hdus": True, "do_not_scale_image_data": True}
+        parts = self._stack.enter_context(fits.open(self.path, **options))
+        part = _first_picture(parts)
+        places = part.fileinfo()
+        self._compressed = isinstance(part, fits.CompImageHDU)
+        header = part.header.copy() if self._compressed else _stored_header(self.path, places)
+        sides = [header.get(f"NAXIS{axis}") for axis in range(1, header["NAXIS"] + 1)]
+        if not all(isinstance(side, int) and side > 0 for side in sides):
+            raise ValueError("has a header that makes no sense")
+        self._numbers = Numbers.of(header)
+        self._offset, self._section = places["datLoc"], part.section if self._compressed else None
+        self._sides = tuple(reversed(sides))  # (..., H, W)
+        long = [(str(axis + 3), side) for axis, side in enumerate(sides[2:]) if side > 1][::-1]
+        dtype = self._numbers.dtype
+        stored = math.prod(sides) * self._numbers.stored.itemsize
+        if not self._compressed and self._offset + stored > stat.st_size:
+            raise ValueError(f"declares {' × '.join(map(str, sides))} pixels but holds too few bytes: it is truncated")
+        end = places["datLoc"] + places["datSpan"]
+        private = Private(
+            header=header.tostring(sep="", endcard=False, padding=False),
+            numbers=self._numbers,
+            path=self.path.absolute(),
+            stamp=(stat.st_size, stat.st_mtime_ns),
+            before=(0, places["hdrLoc"]),
+            after=(end, stat.st_size),
+        )
+        notes = ["its compression is not kept"] if self._compressed else []
+        if "CHECKSUM" in header or "DATASUM" in header:
+            notes.append("its checksum is left out, since it speaks of the old pixels")
+        self.head = Head(
+            size=(sides[1], sides[0]),
+            dtype=dtype,
+            axes="".join(name for name, _ in long),
+            shape=tuple(side for _, side in long),
+            data_range=range_of(dtype),
+            large=True,
+            meta=Meta(private={NAME: private}),
+            notes=tuple(notes),
+        )
+        if self._compressed:
+            check_growth(self.head, places["datSpan"])
+
+    def _read(self, plane: int, rows: range, cols: range) -> np.ndarray:
+        height, width = self.size
+        if self._section is not None:
+            place = np.unravel_index(plane, self._sides[:-2]) if len(self._sides) > 2 else ()
+            where = (*(int(at) for at in place), slice(rows.start, rows.stop), slice(cols.start, cols.stop))
+            with _quiet():
+                window = np.asarray(self._section[where])
+        else:
+            item = self._numbers.stored.itemsize
+            with open(self.path, "rb") as stream:
+                stream.seek(self._offset + (plane * height + rows.start) * width * item)
+                data = stream.read(len(rows) * width * item)
+            window = np.frombuffer(data, self._numbers.stored).reshape(len(rows), width)[:, cols.start : cols.stop]
+        return self._numbers.values(window)[..., None]
+
+
+class FitsSink(Sink):
+    """Writes a FITS file row by row, in the place that the picture had among the other parts of the file."""
+
+    def __init__(self, path: Path, head: Head, history: Sequence[str]):
+        super().__init__(path, head)
+        private = head.meta.private.get(NAME)
+        with _quiet():
+            self._private = private if isinstance(private, Private) and private.numbers.dtype == head.dtype else None
+            self._header = _new_header(head, self._private, history)
+            self._numbers = Numbers.of(self._header)
+
+    def _start(self, temporary: Path) -> None:
+        self._stream = open(temporary, "wb")  # noqa: SIM115  (closed by _finish or _abandon)
+        if self._private is not None:
+            self._copy(self._private, self._private.before)
+        self._stream.write(self._header.tostring().encode("ascii"))
+
+    def _put(self, plane: int, top: int, rows: np.ndarray) -> None:
+        self._stream.write(self._numbers.stored_as(rows[..., 0]).tobytes())
+
+    def _finish(self) -> None:
+        self._stream.write(bytes(-self._stream.tell() % _BLOCK))
+        if self._private is not None:
+            self._copy(self._private, self._private.after)
+        self._stream.close()
+
+    def _abandon(self) -> None:
+        self._stream.close()
+
+    def _copy(self, private: Private, span: tuple[int, int]) -> None:
+        """Parts of the file that was read, as they are."""
+        left = span[1] - span[0]
+        if not left:
+            return
+        try:
+            stat = os.stat(private.path)
+            if (stat.st_size, stat.st_mtime_ns) != private.stamp:
+                raise FileError(private.path, "has changed since it was read", "Read it again.")
+            with open(private.path, "rb") as stream:
+                stream.seek(span[0])
+                while left and (data := stream.read(min(left, 1 << 20))):
+                    self._stream.write(data)
+                    left -= len(data)
+        except FileNotFoundError as error:
+            raise FileError(private.path, "is gone, and with it the other parts of the file", "Restore it.") from error
+
+
+def refusal(head: Head) -> str | None:
+    """Why FITS cannot hold such a picture, or None."""
+    if head.colour or head.has_alpha:
+        return f"FITS holds grey planes, but the picture is {head.layout}"
+    if head.dtype.name not in BITPIX:
+        return f"FITS holds integers of 8 to 64 bits and floats of 32 and 64, but the pixels are {head.dtype}"
+    return None
+
+
+def _new_header(head: Head, private: Private | None, history: Sequence[str]) -> Header:
+    """The old header, with the new size and coordinates, or a new one."""
+    from astropy.io import fits
+
+    if private is not None:
+        header = fits.Header.fromstring(private.header)
+        for key in ("CHECKSUM", "DATASUM"):
+            header.remove(key, ignore_missing=True, remove_all=True)
+        if head.meta.scale != 1:
+            scale_header(header, head.meta.scale, centred=head.meta.centred)
+    else:
+        numbers = Numbers.for_dtype(head.dtype)
+        header = fits.Header([("SIMPLE", True), ("BITPIX", numbers.bitpix), ("NAXIS", 2 + len(head.shape))])
+        for axis, side in enumerate((*head.shape, *head.size)[::-1], 1):
+            header[f"NAXIS{axis}"] = side
+        if numbers.zero:
+            header["BSCALE"], header["BZERO"] = 1, int(numbers.zero)
+    for line in history:
+        header.add_history(line)
+    return header
+
+
+def _first_picture(parts: Any) -> Any:
+    for part in parts:
+        if part.is_image and 2 <= part.header.get("NAXIS", 0) <= _MOST_AXES:
+            return part
+    raise ValueError("holds no picture: none of its parts has two axes")
+
+
+def _stored_header(path: Path, places: dict) -> Header:
+    """The cards as they are stored; astropy's own copy drops some."""
+    from astropy.io import fits
+
+    with open(path, "rb") as stream:
+        stream.seek(places["hdrLoc"])
+        return fits.Header.fromstring(stream.read(places["datLoc"] - places["hdrLoc"]))
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """astropy warns of what it finds odd in a file; what matters is raised by this module."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

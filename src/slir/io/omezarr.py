@@ -1,0 +1,233 @@
+"""OME-Zarr images, and plain Zarr arrays, by the package zarr: windows read and write the chunks that they touch."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import shutil
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slir.errors import FileError
+from slir.io import zarr_meta
+from slir.io.atomic import whole_folder
+from slir.io.picture import MAX_PIXELS, Head, Meta, range_of
+from slir.io.sink import Sink
+from slir.io.source import Source, reasons
+from slir.io.zarr_meta import FILES, NAME, Multiscale
+
+EXTENSIONS = (".zarr",)
+_DTYPES = ("uint8", "uint16", "uint32", "int8", "int16", "int32", "float16", "float32", "float64", "int64", "uint64")
+_CHUNK, _SMALLEST = 1024, 512  # of images that come from other formats: a chunk's side, the last level's
+_BAND = 1 << 26  # bytes that are averaged at a time
+
+
+@dataclass(frozen=True)
+class Private:
+    """What only Zarr has: the store that was read, and which of its arrays are levels of the image."""
+
+    path: Path
+    image: Multiscale
+
+
+class ZarrSource(Source):
+    """The first image of an OME-Zarr store, at its finest level, or a plain array of two or more axes."""
+
+    form = NAME
+
+    def __init__(self, path: Path):
+        self.path = path
+        with reasons(path, NAME), _quiet():
+            self._open()
+
+    def _open(self) -> None:
+        import zarr
+
+        root = zarr.open(self.path, mode="r")
+        if isinstance(root, zarr.Group):
+            image = zarr_meta.multiscale(dict(root.attrs), name=self.path.name)
+            array = root[image.levels[0]]
+        else:
+            image, array = Multiscale(("",), ""), root
+        if not isinstance(array, zarr.Array):
+            raise ValueError("has damaged metadata: its first level is no array")
+        self._array: Any = array
+        if len(array.shape) < 2 or 0 in array.shape:
+            raise ValueError(f"has axes of lengths {array.shape}; slir reads arrays of two axes or more")
+        if np.dtype(array.dtype).newbyteorder("=").name not in _DTYPES:
+            raise ValueError(f"has pixels of type {array.dtype}, which slir cannot read")
+        if math.prod(array.chunks) > MAX_PIXELS:
+            raise ValueError(f"declares chunks of {math.prod(array.chunks):,} pixels; the most is {MAX_PIXELS:,}")
+        leading = array.shape[:-2]
+        names = image.axes[:-2] if len(image.axes) == len(array.shape) else "Q" * len(leading)
+        long = [(name.upper(), side) for name, side in zip(names, leading) if side > 1]
+        dtype = np.dtype(array.dtype).newbyteorder("=")
+        self.head = Head(
+            size=(array.shape[-2], array.shape[-1]),
+            dtype=dtype,
+            axes="".join(name for name, _ in long),
+            shape=tuple(side for _, side in long),
+            data_range=range_of(dtype),
+            large=True,
+            meta=Meta(private={NAME: Private(self.path.absolute(), image)}),
+        )
+
+    def _read(self, plane: int, rows: range, cols: range) -> np.ndarray:
+        place = place_of(plane, self._array.shape)
+        with _quiet():
+            window = self._array[(*place, slice(rows.start, rows.stop), slice(cols.start, cols.stop))]
+        return np.asarray(window, dtype=self.dtype)[..., None]
+
+
+class ZarrSink(Sink):
+    """Writes a store as the one that was read: all that is not pixels is copied, coarser levels are averaged anew."""
+
+    def __init__(self, path: Path, head: Head):
+        super().__init__(path, head)
+        private = head.meta.private.get(NAME)
+        self._private = private if isinstance(private, Private) else None
+
+    def _place(self) -> contextlib.AbstractContextManager[Path]:
+        return whole_folder(self.path)
+
+    def _start(self, temporary: Path) -> None:
+        import zarr
+
+        with _quiet():
+            if self._private is None:
+                self._levels = _new_store(temporary, self.head, self.path.stem)
+            else:
+                levels = _copied_store(temporary, self._private, self.head)
+                self._levels = [zarr.open_array(level, mode="r+") for level in levels]
+        finest = self._levels[0]
+        shape = finest.shards or finest.chunks
+        self.step = min(shape[-2], self.head.size[0])
+
+    def _put(self, plane: int, top: int, rows: np.ndarray) -> None:
+        finest = self._levels[0]
+        with _quiet():
+            finest[(*place_of(plane, finest.shape), slice(top, top + len(rows)))] = rows[..., 0]
+
+    def _finish(self) -> None:
+        with _quiet():
+            for finer, coarser in zip(self._levels, self._levels[1:]):
+                _average(finer, coarser)
+
+
+def refusal(head: Head) -> str | None:
+    """Why Zarr cannot hold such a picture, or None."""
+    if head.colour or head.has_alpha:
+        return f"OME-Zarr holds grey planes, but the picture is {head.layout}"
+    if head.dtype.name not in _DTYPES:
+        return f"OME-Zarr holds integers and floats, but the pixels are {head.dtype}"
+    if NAME not in head.meta.private and zarr_meta.new_axes(head.axes) is None:
+        return f"OME-Zarr has axes t, c, z, but the picture has {head.axes}"
+    return None
+
+
+def place_of(plane: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Where a plane is along the leading axes of an array."""
+    return tuple(int(at) for at in np.unravel_index(plane, shape[:-2])) if len(shape) > 2 else ()
+
+
+def _new_store(folder: Path, head: Head, name: str) -> list[Any]:
+    """An image of version 0.4, which most programs read, with levels down to a small one."""
+    import zarr
+
+    leading = zarr_meta.new_axes(head.axes) or ""
+    sizes = [head.size]
+    while max(sizes[-1]) > _SMALLEST:
+        sizes.append((max(1, sizes[-1][0] // 2), max(1, sizes[-1][1] // 2)))
+    root = zarr.open_group(folder, mode="a", zarr_format=2)
+    root.attrs.update(zarr_meta.new_attributes(leading + "yx", len(sizes), name))
+    chunk = (*(1 for _ in leading), min(_CHUNK, head.size[0]), min(_CHUNK, head.size[1]))
+    encoding: Any = {"name": "v2", "separator": "/"}
+    return [
+        root.create_array(
+            str(level), shape=(*head.shape, *size), dtype=head.dtype, chunks=chunk, chunk_key_encoding=encoding
+        )
+        for level, size in enumerate(sizes)
+    ]
+
+
+def _copied_store(folder: Path, private: Private, head: Head) -> list[Path]:
+    """Copy a store without the pixels of the image; gives the folders of its levels."""
+    source, meta = private.path, head.meta
+    if not zarr_meta.is_store(source):
+        raise FileError(source, "is gone, and with it the other parts of the image", "Restore it.")
+    levels = [source / level for level in private.image.levels]
+
+    def left_out(where: str, names: list[str]) -> list[str]:
+        chunks = Path(where) in levels
+        return [name for name in names if (chunks and name not in FILES) or (meta.scale != 1 and name == ".zmetadata")]
+
+    shutil.copytree(source, folder, ignore=left_out, dirs_exist_ok=True)
+    if meta.scale != 1:
+        _scale_store(folder, private.image, head)
+    return [folder / level for level in private.image.levels]
+
+
+def _scale_store(folder: Path, image: Multiscale, head: Head) -> None:
+    """Change sizes and coordinates in the metadata files."""
+    scale, centred = head.meta.scale, head.meta.centred
+    for path, key in ((folder / ".zattrs", None), (folder / "zarr.json", "attributes")):
+        if path.is_file():
+            found = zarr_meta.read_json(path)
+            found.pop("consolidated_metadata", None)
+            if key is None:
+                found = zarr_meta.scaled(found, scale, centred=centred)
+            elif key in found:
+                found[key] = zarr_meta.scaled(found[key], scale, centred=centred)
+            _write_json(path, found)
+    for level in image.levels:
+        path = next(path for name in ("zarr.json", ".zarray") if (path := folder / level / name).is_file())
+        found = zarr_meta.read_json(path)
+        found["shape"] = [*found["shape"][:-2], *(round(side * scale) for side in found["shape"][-2:])]
+        _write_json(path, found)
+
+
+def _write_json(path: Path, found: dict[str, Any]) -> None:
+    path.write_text(json.dumps(found, indent=4, ensure_ascii=False), encoding="utf-8")
+
+
+def _average(finer: Any, coarser: Any) -> None:
+    """Fill a level with the means of the next finer one's pixels, band by band."""
+    edges = [_edges(many, few) for many, few in zip(finer.shape, coarser.shape)]
+    unit = coarser.shards or coarser.chunks
+    row = finer.shape[-1] * 8 * max(1, finer.shape[-2] // coarser.shape[-2])
+    step = max(unit[-2], _BAND // row // unit[-2] * unit[-2])
+    for place in np.ndindex(*coarser.shape[:-2]):
+        spans = [slice(edges[axis][at], edges[axis][at + 1]) for axis, at in enumerate(place)]
+        for top in range(0, coarser.shape[-2], step):
+            stop = min(top + step, coarser.shape[-2])
+            rows = edges[-2][top : stop + 1]
+            block = np.asarray(finer[(*spans, slice(rows[0], rows[-1]))], np.float64)
+            block = block.mean(axis=tuple(range(len(spans)))) if spans else block
+            for axis, bounds in ((0, rows - rows[0]), (1, edges[-1])):
+                block = np.add.reduceat(block, bounds[:-1], axis=axis)
+                lengths = np.diff(bounds)
+                block /= lengths[:, None] if axis == 0 else lengths
+            whole = np.rint(block) if np.dtype(coarser.dtype).kind in "iu" else block
+            coarser[(*place, slice(top, stop))] = whole.astype(coarser.dtype)
+
+
+def _edges(many: int, few: int) -> np.ndarray:
+    """Where `few` groups of neighbours among `many` begin, and where the last one ends: all of one size if possible."""
+    size = max(1, round(many / few))
+    if size * (few - 1) < many <= size * few or many // size == few:
+        return np.minimum(np.arange(few + 1) * size, many)
+    return np.arange(few + 1) * many // few
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """zarr warns of what future versions may do; what matters is raised by this module."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

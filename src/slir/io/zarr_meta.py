@@ -1,0 +1,109 @@
+"""What the metadata of an OME-Zarr image (versions 0.4 and 0.5) say, and what they say of a larger one."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+NAME = "OME-Zarr"
+#: Files that say what a folder of a Zarr store is.
+FILES = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
+_MOST_JSON = 1 << 24
+_TYPES = {"t": "time", "c": "channel", "z": "space", "y": "space", "x": "space"}
+
+
+@dataclass(frozen=True)
+class Multiscale:
+    """An image at several resolutions.
+
+    levels : folders of its arrays, the finest first. A plain array has one, "".
+    axes : names of all axes, one letter each where the file has more, the first letter.
+    """
+
+    levels: tuple[str, ...]
+    axes: str
+
+
+def is_store(path: Path) -> bool:
+    """Whether a folder is a Zarr array or group."""
+    return any((path / name).is_file() for name in ("zarr.json", ".zarray", ".zgroup"))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    if path.stat().st_size > _MOST_JSON:
+        raise ValueError(f"its {path.name} is longer than any metadata should be")
+    found = json.loads(path.read_bytes())
+    if not isinstance(found, dict):
+        raise ValueError(f"its {path.name} is damaged")
+    return found
+
+
+def multiscale(attributes: Mapping[str, Any], *, name: str) -> Multiscale:
+    """The first image that a group's attributes speak of."""
+    ome = attributes.get("ome", attributes)
+    if not isinstance(ome, Mapping):
+        raise ValueError("has damaged metadata")
+    if "plate" in ome:
+        raise ValueError(f"is a plate of many images: name one of them, such as {name}/A/1/0")
+    if "bioformats2raw.layout" in ome and "multiscales" not in ome:
+        raise ValueError(f"is a series of images: name one of them, such as {name}/0")
+    try:
+        first = ome["multiscales"][0]
+        levels = tuple(str(dataset["path"]) for dataset in first["datasets"])
+    except (KeyError, IndexError, TypeError):
+        raise ValueError(f"holds no image: name one of the arrays in it, such as {name}/0") from None
+    axes = first.get("axes", list("tczyx"))
+    names = "".join(str(axis["name"] if isinstance(axis, Mapping) else axis)[:1] for axis in axes)
+    if not levels or any(".." in Path(level).parts or Path(level).is_absolute() for level in levels):
+        raise ValueError("has damaged metadata: its levels lie outside of it")
+    if names[-2:].lower() != "yx":
+        raise ValueError(f"has axes {names}; slir reads those that end in y and x")
+    return Multiscale(levels, names)
+
+
+def scaled(attributes: dict[str, Any], scale: float, *, centred: bool) -> dict[str, Any]:
+    """Attributes of an image whose pixels are `scale` times finer along y and x."""
+    attributes = copy.deepcopy(attributes)
+    for image in attributes.get("ome", attributes).get("multiscales", []):
+        for dataset in image.get("datasets", []):
+            _scale_transformations(dataset.get("coordinateTransformations", []), scale, centred)
+    return attributes
+
+
+def _scale_transformations(transformations: list[dict[str, Any]], scale: float, centred: bool) -> None:
+    step: list[float] = []
+    for transformation in transformations:
+        if isinstance(transformation.get("scale"), list):
+            step = transformation["scale"]
+            transformation["scale"] = [*step[:-2], *(length / scale for length in step[-2:])]
+        elif isinstance(transformation.get("translation"), list) and step and centred:
+            # The middle of the first new pixel lies up and to the left of that of the old one.
+            moved = transformation["translation"]
+            shifts = [length * (1 / scale - 1) / 2 for length in step[-2:]]
+            transformation["translation"] = [*moved[:-2], *(at + by for at, by in zip(moved[-2:], shifts))]
+
+
+def new_attributes(axes: str, levels: int, name: str) -> dict[str, Any]:
+    """Attributes (version 0.4) of an image that comes from another format; pixels have length 1."""
+    described = [{"name": axis} | ({"type": _TYPES[axis]} if axis in _TYPES else {}) for axis in axes]
+    datasets = []
+    for level in range(levels):
+        lengths = [float(2**level) if axis in "yx" else 1.0 for axis in axes]
+        shifts = [(2**level - 1) / 2 if axis in "yx" else 0.0 for axis in axes]
+        steps: list[dict[str, object]] = [{"type": "scale", "scale": lengths}]
+        if level:
+            steps.append({"type": "translation", "translation": shifts})
+        datasets.append({"path": str(level), "coordinateTransformations": steps})
+    return {"multiscales": [{"version": "0.4", "name": name, "axes": described, "datasets": datasets}]}
+
+
+def new_axes(axes: str) -> str | None:
+    """The leading axes of another format as OME-Zarr names and orders them, or None where it has none for them."""
+    names = axes.lower()
+    if len(names) == 1 and names not in "tcz":
+        names = "z"
+    return names if names in ("", "t", "c", "z", "tc", "tz", "cz", "tcz") else None
