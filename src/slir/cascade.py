@@ -11,15 +11,16 @@ The estimator is the paper's with the squared loss, its weights those of a ridge
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from slir.cells import Cells
-from slir.compute import chunks, rows_that_fit
+from slir.compute import chunks, replayed, rows_that_fit
 from slir.descriptors import dct_basis_on
 from slir.model import Pull, Wish, gathered
 from slir.operators import Blur, Downsample, Identity, Mask, Operator
@@ -77,7 +78,7 @@ def expected_error(operator: Operator, sigma: float, shape: Shape) -> float:
     if isinstance(operator, Identity):
         return sigma
     if isinstance(operator, Blur):
-        return max(_blur_error(operator.convolution.psf, sigma), sigma / 4)
+        return max(_blur_error(operator, sigma), sigma / 4)
     if isinstance(operator, Mask) and max(shape) > 4 * FIELD:
         operator = _mosaic(operator)
         shape = (operator.missing.shape[0], operator.missing.shape[1])
@@ -91,21 +92,32 @@ def expected_error(operator: Operator, sigma: float, shape: Shape) -> float:
     return max(float(operator.crop(error, (y.shape[0], y.shape[1])).square().mean().sqrt()), sigma / 4)
 
 
-def _blur_error(psf: Tensor, sigma: float) -> float:
+def _blur_error(operator: Blur, sigma: float) -> float:
     """The same on a torus, in expectation:  mean over frequencies of  |1 − Hb|² S + |H|² σ²,  H = b̄/(|b|² + σ²r/g²)
 
     with b the PSF's spectrum, S that of the 1/f field and r that of ∇ᵀ∇."""
-    side = 2 * FIELD + max(psf.shape)
-    rows, cols = torch.fft.fftfreq(side, dtype=torch.float64)[:, None], torch.fft.fftfreq(side, dtype=torch.float64)
-    power = 1 / (rows.square() + cols.square() + (1 / 256) ** 2)
-    power[0, 0] = 0
-    power *= CONTRAST**2 / power.mean()
-    rough = 4 - 2 * torch.cos(2 * torch.pi * rows) - 2 * torch.cos(2 * torch.pi * cols)
-    passed = torch.fft.fft2(psf.double().cpu(), s=(side, side)).abs().square()  # |b|²
+    side = 2 * FIELD + max(operator.psf.shape)
+    power, rough, share = _torus(side)
+    passed = operator.convolution.power((side, side))  # |b|²
     kept = passed + (sigma / SLOPE) ** 2 * rough
     kept[0, 0] = passed[0, 0]
     noise = torch.where(passed > 0, passed / kept.square(), 0.0) * sigma**2
-    return float((power * (1 - passed / kept).square() + noise).mean().sqrt())
+    return float((share * (power * (1 - passed / kept).square() + noise)).sum().sqrt())
+
+
+@lru_cache(maxsize=16)
+def _torus(side: int) -> tuple[Tensor, Tensor, Tensor]:
+    """S, r, and the share of all frequencies that each one of a real transform stands for: (side, side//2 + 1)."""
+    rows, cols = torch.fft.fftfreq(side, dtype=torch.float64)[:, None], torch.fft.rfftfreq(side, dtype=torch.float64)
+    share = torch.full_like(cols, 2 / side**2)
+    share[0] = 1 / side**2
+    if side % 2 == 0:
+        share[-1] = 1 / side**2
+    power = 1 / (rows.square() + cols.square() + (1 / 256) ** 2)
+    power[0, 0] = 0
+    power *= CONTRAST**2 / (share * power).sum()
+    rough = 4 - 2 * torch.cos(2 * torch.pi * rows) - 2 * torch.cos(2 * torch.pi * cols)
+    return power, rough, share
 
 
 def _mosaic(mask: Mask) -> Mask:
@@ -231,12 +243,18 @@ class LearntStage:
 
     def wish(self, images: list[Tensor], z: Tensor, grid: PatchGrid) -> Wish:
         """The same from the images of the views."""
+        diagonal, moment = replayed(partial(self._wished, grid), z, *images, key=("wish", grid), owner=self)
+        return Wish(diagonal, moment)
+
+    def _wished(self, grid: PatchGrid, z: Tensor, *images: Tensor) -> tuple[Tensor, Tensor]:
+        """The diagonal and the moment of the wish."""
         numbers = 4 * sum((view.window or self.size) ** 2 for view in self.views)
         bands = grid.bands(rows_that_fit(numbers * z.element_size(), z.device))
-        return gathered(grid, ((rows, self.pull(*self.features(images, z, grid, rows))) for rows in bands))
+        wish = gathered(grid, ((rows, self.pull(*self.features(images, z, grid, rows))) for rows in bands))
+        return wish.diagonal, wish.moment
 
     def features(
-        self, images: list[Tensor], z: Tensor, grid: PatchGrid, rows: slice = slice(None)
+        self, images: Sequence[Tensor], z: Tensor, grid: PatchGrid, rows: slice = slice(None)
     ) -> tuple[Tensor, Tensor]:
         """f_p from the images of the views (P, d), and z_p (P, k); of all patches, or of a band of rows."""
         patches = grid.extract(z, rows=rows)

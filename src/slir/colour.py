@@ -89,5 +89,7 @@ def brief(model: Model) -> Model:
     count = max(2, -(-len(model.stages) // 2))
     if count >= len(model.stages) or any(isinstance(stage, Stage) for stage in model.stages):
         return model
-    first, last = model.stages[: count - 1], model.stages[count - 1]
-    return replace(model, stages=(*first, replace(last, level=0.0)))  # type: ignore[type-var]
+    if "_brief" not in model.__dict__:  # made once, so that what is kept by stage is found again
+        first, last = model.stages[: count - 1], model.stages[count - 1]
+        model.__dict__["_brief"] = replace(model, stages=(*first, replace(last, level=0.0)))  # type: ignore[type-var]
+    return model.__dict__["_brief"]

@@ -23,7 +23,7 @@ def dct_basis(size: int) -> Tensor:
     return torch.kron(line, line)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=None)  # recordings read it
 def dct_basis_on(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """The same for tensors of this kind."""
     return dct_basis(size).to(device, dtype)

@@ -328,12 +328,15 @@ class Model:
         return f"Model({what}, for {task} and sigma {bank.provenance.get('sigma', 'unknown')})"
 
     def to(self, device: torch.device | str) -> Model:
-        """The same model on a device; stages that share a prior or a bank go on sharing it."""
+        """The same model on a device, moved once; stages that share a prior or a bank go on sharing it."""
         device = torch.empty(0, device=device).device  # "cuda" is "cuda:0", or whichever is current
         if all(stage.device == device for stage in self.stages):
             return self
-        moved: dict[int, Any] = {}  # what was moved already, by the identity of what it was
-        return replace(self, stages=tuple(stage.to(device, moved) for stage in self.stages))
+        there: dict[torch.device, Model] = self.__dict__.setdefault("_there", {})
+        if device not in there:
+            moved: dict[int, Any] = {}  # what was moved already, by the identity of what it was
+            there[device] = replace(self, stages=tuple(stage.to(device, moved) for stage in self.stages))
+        return there[device]
 
     def save(self, path: str, *, tolerance: float = 0.0, half: bool = False) -> None:
         """Write the model as one safetensors file, whole or not at all.

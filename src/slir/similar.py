@@ -49,7 +49,9 @@ def _runs(starts: list[int], length: int, size: int, reach: int, most: int, like
     runs = []
     for part in chunks(len(starts), most):
         first, last = starts[part][0], starts[part][-1]
-        own = torch.tensor(starts[part], device=like.device)
+        # The last may lie off the stride. Counted out on the device, which then need not wait for a list of them.
+        own = torch.arange(part.start, part.stop, device=like.device).mul_(starts[min(1, len(starts) - 1)] - starts[0])
+        own.clamp_(max=starts[-1])
         within = torch.arange(first, last + size, device=like.device) - own[:, None]  # (n, m)
         box = ((within >= 0) & (within < size)).to(like.dtype)
         candidates = own[:, None] + torch.arange(-reach, reach + 1, device=like.device)
@@ -141,7 +143,9 @@ def collaborate(noisy: Tensor, pilot: Tensor, groups: Tensor, variance: float | 
     rows = max(BAND, rows_that_fit(3 * width * k * noisy.element_size(), noisy.device))
     for band in chunks(len(groups), max(1, len(groups) * rows // height)):
         own = groups[band]
-        first, last = int(own.min()) // width, int(own.max()) // width + size
+        first, last = 0, height
+        if len(own) < len(groups):
+            first, last = int(own.min()) // width, int(own.max()) // width + size
         taken, trust = _filtered(noisy[first:last], pilot[first:last], own - first * width, float(variance), size)
         total[first:last] += taken
         weight[first:last] += trust

@@ -20,7 +20,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from slir.families import task_of
 from slir.model import Model
 from slir.noise import estimate_poisson_gaussian, estimate_sigma
 from slir.operators import Blur, Downsample, Identity, Mask, Operator
+from slir.operators.blur import checked_psf
 from slir.operators.convolution import Border
 from slir.operators.downsample import Antialias
 from slir.recipes import ROUNDING
@@ -202,12 +203,19 @@ def _blanked(image: Array, missing: np.ndarray, channel_axis: int | None) -> Arr
 
 
 def _blur(psf: Array, border: Border, shape: tuple[int, int]) -> Blur:
-    operator = Blur(psf, border)
+    kernel = checked_psf(psf)
+    operator = _same_blur(kernel.numpy().tobytes(), (kernel.shape[0], kernel.shape[1]), border)
     tall, wide = operator.psf.shape
     if tall > shape[0] or wide > shape[1]:
         rule = f"be no larger than the image, {shape[0]}×{shape[1]}"
         raise InputError("psf", rule, f"{tall}×{wide}", "Crop the PSF to its support, or pass a larger image.")
     return operator
+
+
+@lru_cache(maxsize=8)
+def _same_blur(psf: bytes, shape: tuple[int, int], border: Border) -> Blur:
+    """One operator for all images of a blur, so that what it keeps (spectra, recordings) is made once."""
+    return Blur(np.frombuffer(psf).reshape(shape).copy(), border)
 
 
 def _restore(
@@ -247,7 +255,7 @@ def _restore(
     restored, stages, residuals = [], [], []
     with _meter(options.progress, len(planes)) as report:
         for number, (plane, noise) in enumerate(zip(planes, noises)):
-            model = given or default_model(operator, noise)
+            model = (given or default_model(operator, noise)).to(device)
             model = colour.brief(model) if turned and number in (1, 2) else model
             work = partial(_restore_plane, plane, operator, model, noise, generator, report(number))
             outcome = sparing(work, device)
@@ -307,7 +315,6 @@ def _restore_plane(
     progress: Callable[[int, int, str], None] | None,
 ) -> Restoration:
     """One plane, on the device where it is."""
-    model = model.to(plane.device)
     return restore_tiled(plane, operator, model, sigma=sigma, generator=generator, progress=progress)
 
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor
 
+from slir.compute import replayed
 from slir.operators import Operator
 from slir.similar import collaborate, match
 from slir.solvers.system import System
@@ -123,7 +125,10 @@ class Similar(View):
         size = min(self.size, like)
         margin = (like - size) // 2
         groups = self._groups(state, z, like) + margin * (z.shape[1] + 1)
-        change = collaborate(x, z, groups, (error / self.scale) ** 2, size=size) - z
+        variance = (error / self.scale) ** 2
+        filtered = partial(collaborate, variance=variance, size=size)
+        (found,) = replayed(lambda *images: (filtered(*images),), x, z, groups, key=("collaborate", variance, size))
+        change = found - z
         if self.scale == 1:
             return change
         fine = F.interpolate(change[None, None], scale_factor=self.scale, mode="bicubic", align_corners=False)
@@ -134,7 +139,9 @@ class Similar(View):
         asked = (like, self.stride, self.radius, self.scale)
         if asked not in state.matched or state.matched[asked].shape[1] < self.count:
             stride = min(self.stride, like)
-            state.matched[asked] = match(z, size=like, radius=self.radius, stride=stride, count=self.count)
+            settings = {"size": like, "radius": self.radius, "stride": stride, "count": self.count}
+            key = ("match", *settings.values())
+            (state.matched[asked],) = replayed(lambda pilot: (match(pilot, **settings),), z, key=key)
         return state.matched[asked][:, : self.count]
 
 

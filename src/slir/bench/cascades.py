@@ -44,7 +44,7 @@ class Cascade:
     own: dict[str, Any] = field(default_factory=dict)
     device: str = "cpu"
     cache: Path | None = None
-    revision: int = 2
+    revision: int = 3
     model: Model | None = field(default=None, repr=False)
 
     @property
@@ -86,7 +86,7 @@ class Cascade:
 def cascades(device: str, cache: Path | None, *, fitted: bool = True) -> list[Cascade]:
     """What slir ships; and, fitted, the same learnt from the benchmark's images, specialised, and from few images."""
     every = frozenset({"deblur", "upsample", "denoise", "inpaint"})
-    large = {"crops": 184, "side": 192, "cells": 200}
+    large = {"crops": 520, "side": 192, "cells": 200}
     shared: dict[str, Any] = {"device": device, "cache": cache}
     shipped = Cascade(SHIPPED, every, **shared)
     if not fitted:

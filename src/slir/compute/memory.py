@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import torch
 
+from slir.compute import recording
 from slir.errors import FullError
 
 CPU_BUDGET = 64 * 2**20
@@ -47,6 +48,7 @@ def sparing(work: Callable[[], T], device: torch.device) -> T:
             _share.reset(token)
         gc.collect()  # the error held what was being computed
         if device.type == "cuda":
+            recording.forget()
             torch.cuda.empty_cache()
     raise FullError(str(device), reason)
 

@@ -66,6 +66,10 @@ class Operator(ABC):
         where nothing cheap is known."""
         return None
 
+    def constants(self) -> list[Tensor]:
+        """What a recording of B reads besides its input, and so has to keep."""
+        return []
+
     def guess(self, y: Tensor) -> Tensor:
         """A cheap image x⁽⁰⁾ of x's shape to start from: y itself where x and y live on the same pixels.
 

@@ -60,9 +60,15 @@ class Blur(Operator):
     def adjoint(self, y: Tensor) -> Tensor:
         return self.convolution.adjoint(y)
 
+    def normal(self, x: Tensor) -> Tensor:
+        return self.convolution.normal(x)
+
     def inverse_hint(self, like: Tensor, weight: float, ridge: float, smooth: float = 0.0) -> Hint | None:
         """Exact on a torus; what a border does is left to conjugate gradient."""
         return self.convolution.inverse_on_torus(like, weight, ridge, smooth)
+
+    def constants(self) -> list[Tensor]:
+        return self.convolution.constants()
 
     def _margins(self) -> tuple[int, int, int, int]:
         """Pixels of x before and after y's support: top, bottom, left, right."""

@@ -26,6 +26,12 @@ DIRECT_TAPS = 32
 """PSFs of up to this many non-zero values are applied directly: benchmarks/convolution.py finds where costs cross."""
 
 
+KEPT = 16
+"""Spectra and windows that are kept: four for each size of image."""
+
+Spectrum = Literal["plain", "conjugate", "power"]
+
+
 class Convolution:
     """psf * x for images of any size. The PSF's spectrum is kept for the last few sizes."""
 
@@ -116,7 +122,18 @@ class Convolution:
             return out
         fast = (next_fast_len(height, real=True), next_fast_len(width, real=True))
         y = F.pad(y, (wide - 1, 0, tall - 1, 0))
-        out = torch.fft.irfft2(torch.fft.rfft2(y, s=fast) * self._spectrum(fast, y).conj(), s=fast)
+        out = torch.fft.irfft2(torch.fft.rfft2(y, s=fast) * self._spectrum(fast, y, kind="conjugate"), s=fast)
+        return out[..., :height, :width]
+
+    def normal(self, x: Tensor) -> Tensor:
+        """BᵀBx. By FFT and with an unknown border, y stays where its transform wants it: no cutting and padding."""
+        if self.border != "unknown" or self._direct(x):
+            return self.adjoint(self.forward(x))
+        height, width = x.shape[-2:]
+        fast = (next_fast_len(height, real=True), next_fast_len(width, real=True))
+        blurred = torch.fft.irfft2(torch.fft.rfft2(x, s=fast) * self._spectrum(fast, x), s=fast)
+        blurred *= self._seen((height, width), fast, x)
+        out = torch.fft.irfft2(torch.fft.rfft2(blurred) * self._spectrum(fast, x, kind="conjugate"), s=fast)
         return out[..., :height, :width]
 
     def _circular(self, x: Tensor, *, transpose: bool) -> Tensor:
@@ -130,23 +147,49 @@ class Convolution:
         shape = (height, width)
         if self.border != "circular":
             shape = (next_fast_len(height, real=True), next_fast_len(width, real=True))
-        divisor = weight * self._spectrum(shape, like).abs().square() + _roughness(shape, like, ridge, smooth)
+        divisor = weight * self._spectrum(shape, like, kind="power")
+        divisor += ridge if smooth == 0 else _roughness(shape, like, ridge, smooth)
 
         def divide(v: Tensor, divisor: Tensor) -> Tensor:
             return torch.fft.irfft2(torch.fft.rfft2(v, s=shape) / divisor, s=shape)[..., :height, :width]
 
         return Hint(divide, divisor)
 
-    def _spectrum(self, shape: Shape, like: Tensor, shift: Shape = (0, 0)) -> Tensor:
-        key = (shape, shift, like.dtype, like.device)
+    def power(self, shape: Shape) -> Tensor:
+        """|b|² of images of this shape, in double precision on the CPU: (H, W//2 + 1)."""
+        return self._spectrum(shape, torch.empty(0, dtype=torch.float64), kind="power")
+
+    def _spectrum(self, shape: Shape, like: Tensor, shift: Shape = (0, 0), kind: Spectrum = "plain") -> Tensor:
+        """b, its conjugate, or |b|²."""
+        key = (shape, shift, like.dtype, like.device, kind)
         if key not in self._spectra:
             padded = F.pad(self.psf.double(), (0, shape[1] - self.size[1], 0, shape[0] - self.size[0]))
             spectrum = torch.fft.rfft2(padded.roll((-shift[0], -shift[1]), (0, 1)))
-            if len(self._spectra) >= 4:
-                self._spectra.clear()
-            complex_type = torch.complex128 if like.dtype == torch.float64 else torch.complex64
-            self._spectra[key] = spectrum.to(like.device, complex_type)
+            if kind == "power":
+                self._keep(key, spectrum.abs().square().to(like))
+            else:
+                complex_type = torch.complex128 if like.dtype == torch.float64 else torch.complex64
+                own = spectrum.conj().resolve_conj() if kind == "conjugate" else spectrum
+                self._keep(key, own.to(like.device, complex_type))
         return self._spectra[key]
+
+    def _seen(self, shape: Shape, fast: Shape, like: Tensor) -> Tensor:
+        """One where a transform of size `fast` holds y, the valid part for x of this shape, and zero elsewhere."""
+        key = (shape, fast, like.dtype, like.device)
+        if key not in self._spectra:
+            seen = torch.zeros(fast, dtype=like.dtype)
+            seen[self.size[0] - 1 : shape[0], self.size[1] - 1 : shape[1]] = 1
+            self._keep(key, seen.to(like.device))
+        return self._spectra[key]
+
+    def constants(self) -> list[Tensor]:
+        """The spectra and windows that are kept."""
+        return list(self._spectra.values())
+
+    def _keep(self, key: tuple, value: Tensor) -> None:
+        if len(self._spectra) >= KEPT:
+            self._spectra.clear()
+        self._spectra[key] = value
 
 
 def _roughness(shape: Shape, like: Tensor, ridge: float, smooth: float) -> Tensor:

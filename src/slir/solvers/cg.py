@@ -63,12 +63,16 @@ class Walk:
         step = 0
         while step < max_steps:
             step += self.advance(step, max_steps)
-            size, bent = torch.stack([self.residual.norm(), self.curvature]).tolist()
+            size, bent = self.measured()
             if size <= target:
                 return Solution(self.x, Verdict.CONVERGED, {"steps": step, "residual": size / scale})
             if not bent > 0:
                 return Solution(self.x, Verdict.INDEFINITE, {"steps": step, "residual": size / scale})
         return Solution(self.x, Verdict.STEP_LIMIT, {"steps": step, "residual": size / scale})
+
+    def measured(self) -> list[float]:
+        """The residual's norm, and how the energy curved along the last direction."""
+        return torch.stack([self.residual.norm(), self.curvature]).tolist()
 
     def advance(self, step: int, max_steps: int) -> int:
         """As far as the next look at the residual; how many steps that was."""
@@ -82,7 +86,7 @@ class Walk:
     def move(self) -> None:
         """To the lowest point along the direction; nowhere where it does not curve upwards."""
         mapped = self.apply(self.direction)
-        self.curvature.copy_(_inner(self.direction, mapped))
+        torch.dot(self.direction.flatten(), mapped.flatten(), out=self.curvature)
         length = torch.where(self.curvature > 0, self.product / self.curvature, self.nowhere)
         self.x.addcmul_(length, self.direction)
         self.residual.addcmul_(length, mapped, value=-1)
@@ -91,7 +95,7 @@ class Walk:
         """Into the next direction, conjugate to those before."""
         steer = self.precondition(self.residual)
         product = _inner(self.residual, steer)
-        self.direction.mul_(product / self.product).add_(steer)
+        torch.addcmul(steer, product / self.product, self.direction, out=self.direction)
         self.product.copy_(product)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -26,10 +27,9 @@ class System:
     smooth: float | Tensor = 0.0
 
     def apply(self, x: Tensor) -> Tensor:
-        out = self.gamma * self.operator.normal(x)
-        if not _absent(self.diagonal):
-            out = out + self.diagonal * x
-        return out if _absent(self.smooth) else out + self.smooth * laplacian(x)
+        seen = self.operator.normal(x)
+        out = self.gamma * seen if _absent(self.diagonal) else _plus(self.diagonal * x, self.gamma, seen)
+        return out if _absent(self.smooth) else _plus(out, self.smooth, laplacian(x))
 
     def inverse_hint(self, like: Tensor) -> Hint | None:
         """About the inverse of the system, with D's mean in place of D."""
@@ -52,6 +52,13 @@ class System:
             return cg(self.apply, rhs, start=start, precondition=hint, **stop)
         found = _recorded(self, hint, rhs).restart(self, hint, rhs).solve(rhs, start, **stop)
         return replace(found, value=found.value.clone())
+
+
+def _plus(base: Tensor, weight: float | Tensor, value: Tensor) -> Tensor:
+    """base + weight · value, in one pass."""
+    if isinstance(weight, Tensor):
+        return torch.addcmul(base, weight, value)
+    return torch.add(base, value, alpha=weight)
 
 
 def _absent(value: float | Tensor) -> bool:
@@ -93,8 +100,10 @@ class _Recorded(Walk):
             for _ in range(LOOK):
                 self.move()
                 self.turn()
+            self.seen = torch.stack([self.residual.norm(), self.curvature])
             self.graph.capture_end()
         here.wait_stream(aside)
+        self.constants = system.operator.constants()  # the operator may forget them, the recording must not
 
     def restart(self, system: System, hint: Hint | None, rhs: Tensor) -> _Recorded:
         """Ready for another system of the same kind, from x = 0."""
@@ -108,6 +117,9 @@ class _Recorded(Walk):
         self.graph.replay()
         return LOOK
 
+    def measured(self) -> list[float]:
+        return self.seen.tolist()
+
 
 def _tensors(system: System, hint: Hint | None) -> list[Any]:
     """All that a recording has copies of."""
@@ -119,7 +131,17 @@ def _recorded(system: System, hint: Hint | None, rhs: Tensor) -> _Recorded:
     """The operator's recording for systems of this kind."""
     kept: dict[tuple, _Recorded] = system.operator.__dict__.setdefault("_recordings", {})
     spread = isinstance(system.diagonal, Tensor)
-    key = (rhs.shape, rhs.dtype, rhs.device, spread, _absent(system.diagonal), _absent(system.smooth), hint is None)
+    own = get_ident()  # another thread would write into the same memory
+    key = (
+        own,
+        rhs.shape,
+        rhs.dtype,
+        rhs.device,
+        spread,
+        _absent(system.diagonal),
+        _absent(system.smooth),
+        hint is None,
+    )
     if key not in kept:
         if len(kept) >= RECORDINGS:
             kept.clear()

@@ -186,7 +186,7 @@ def apply_maps(maps: Tensor, cell: Tensor, seen: Tensor) -> Tensor:
 def _apply_in_blocks(maps: Tensor, cell: Tensor, seen: Tensor) -> Tensor:
     """The same for a GPU, which would wait for a product per cell: every cell's rows fill blocks of their own, and all
     blocks are multiplied in one go."""
-    sizes = torch.bincount(cell, minlength=len(maps))
+    sizes = cell.new_zeros(len(maps)).scatter_add_(0, cell, torch.ones_like(cell))
     taken = (sizes + BLOCK - 1) // BLOCK * BLOCK  # rows, with those that fill up the last block
     ends = taken.cumsum(0)
     order = cell.argsort(stable=True)
