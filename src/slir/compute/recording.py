@@ -52,7 +52,7 @@ def replayed(work: Callable[..., Outputs], *tensors: Tensor, key: Hashable, owne
     them; it returns tensors. key: whatever else it depends on. owner: whose tensors it reads besides; a recording ends
     with it. Elsewhere than on a GPU, and for large tensors, this is work(*tensors).
     """
-    if tensors[0].device.type != "cuda" or max(tensor.numel() for tensor in tensors) > LARGEST:
+    if not _worthwhile(tensors):
         return work(*tensors)
     # A thread has recordings of its own: another would write into the same memory.
     own = (key, id(owner), get_ident(), *((tensor.shape, tensor.dtype, tensor.device) for tensor in tensors))
@@ -68,6 +68,10 @@ def replayed(work: Callable[..., Outputs], *tensors: Tensor, key: Hashable, owne
     if found is None:
         found = _kept[own] = _recorded(work, tensors)
     return work(*tensors) if found.graph is None else found.replay(tensors)
+
+
+def _worthwhile(tensors: Outputs) -> bool:
+    return tensors[0].device.type == "cuda" and max(tensor.numel() for tensor in tensors) <= LARGEST
 
 
 def forget() -> None:

@@ -131,17 +131,8 @@ def _recorded(system: System, hint: Hint | None, rhs: Tensor) -> _Recorded:
     """The operator's recording for systems of this kind."""
     kept: dict[tuple, _Recorded] = system.operator.__dict__.setdefault("_recordings", {})
     spread = isinstance(system.diagonal, Tensor)
-    own = get_ident()  # another thread would write into the same memory
-    key = (
-        own,
-        rhs.shape,
-        rhs.dtype,
-        rhs.device,
-        spread,
-        _absent(system.diagonal),
-        _absent(system.smooth),
-        hint is None,
-    )
+    kind = (spread, _absent(system.diagonal), _absent(system.smooth), hint is None)
+    key = (rhs.shape, rhs.dtype, rhs.device, kind, get_ident())  # another thread would write into the same memory
     if key not in kept:
         if len(kept) >= RECORDINGS:
             kept.clear()
