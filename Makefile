@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test lint format bench docs gallery clean
 
 # The stamps say which set of packages the environment holds; they are made anew when the lists change.
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -21,6 +21,10 @@ $(VENV)/installed-dev: $(VENV)/installed
 
 $(VENV)/installed-bench: $(VENV)/installed
 	@$(PIP) install --constraint constraints.txt --editable '.[bench]'
+	@touch $@
+
+$(VENV)/installed-docs: $(VENV)/installed
+	@$(PIP) install --constraint constraints.txt --editable '.[docs]'
 	@touch $@
 
 demo: $(VENV)/installed
@@ -42,5 +46,16 @@ format: $(VENV)/installed-dev
 bench: $(VENV)/installed-bench
 	@$(BIN)/slir bench paper --data $(DATA) --out bench-results --peers
 
+# The site, in site/: it reads from the folder, without a server or a network.
+docs: $(VENV)/installed-docs
+	@$(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html"
+
+# The figures of the site and of README.md, from examples/; a few minutes. Richardson–Lucy needs scikit-image.
+EXAMPLES := photograph scan enlarge microscopy astronomy own_pictures settings
+gallery: $(VENV)/installed-dev
+	@for name in $(EXAMPLES); do $(BIN)/python examples/$$name.py --out gallery || exit 1; done
+	@cp gallery/*.jpg gallery/*.txt docs/images/
+
 clean:
-	rm -rf $(VENV) demo bench-results build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo bench-results gallery site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -15,7 +15,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-GALLERY = ("photograph", "scan", "enlarge", "microscopy", "astronomy", "own_pictures")  # scripts in examples/
+GALLERY = ("photograph", "scan", "enlarge", "microscopy", "astronomy", "own_pictures", "settings")  # scripts in examples/
 DESCRIBED = {
     "photograph-shaken": "A heron, shaken, restored, and the truth",
     "photograph-shaken-near": "The same from near",
@@ -33,6 +33,9 @@ DESCRIBED = {
     "astronomy-near": "The same from near",
     "own_pictures-whole": "A page out of focus, by the shipped model, by one fitted to six pages, and the truth",
     "own_pictures-near": "The same from near",
+    "settings-denoise": "Noisy; denoised with half of the true sigma, the true one, and twice of it",
+    "settings-deblur": "Blurred; deblurred with a third of the true sigma, the true one, and three times of it",
+    "settings-psf": "Blurred by a disk of radius 2.5; deblurred as if it were 1.8, 2.5 and 3.2",
 }
 
 
