@@ -14,12 +14,16 @@ import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from slir.errors import FileError, SlirError
+from slir.io import Head
 from slir.jobs import Job, Outcome, Progress
 from slir.jobs import run as restore
 from slir.staging import clear_stale, sidecar_of
+
+if TYPE_CHECKING:
+    from slir.estimates import Estimate
 
 Status = Literal["restored", "skipped", "failed"]
 OnError = Literal["continue", "stop"]
@@ -77,7 +81,7 @@ def run(
     folders = {Path(os.path.realpath(job.output)).parent for job in jobs}
     clear_stale(folders)
     if len(jobs) > 1:
-        jobs = [job if job.threads is not None else replace(job, threads=1) for job in jobs]
+        jobs = [_alone(job) for job in jobs]
     stopped = False
     if workers <= 1:
         reports = _in_this_process(jobs, policy, progress)
@@ -94,6 +98,26 @@ def run(
     finally:
         reports.close()
         clear_stale(folders)  # what workers left that were stopped
+
+
+def check_shared(job: Job) -> None:
+    """Raise what would fail for every file of a batch, rather than for one: the model, the device, the operator."""
+    from slir.jobs import load_model
+
+    load_model(job)
+    if job.device is not None:
+        from slir.compute import pick_device
+
+        pick_device(job.device)
+    if job.task == "deblur":
+        from slir.operators import Blur
+
+        assert job.psf is not None  # a job sees to it
+        Blur(job.psf, job.border)  # type: ignore[arg-type]
+    elif job.task == "upsample":
+        from slir.operators import Downsample
+
+        Downsample(job.factor, job.antialias)
 
 
 def _in_this_process(jobs: Sequence[Job], policy: Policy, progress: BatchProgress | None) -> Reports:
@@ -143,6 +167,48 @@ def settled(job: Job, policy: Policy) -> str | None:
     if policy.force:
         return None
     raise FileError(job.output, other, "Pass --force to make it again.")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What `run` would do with a job: restore it, with an estimate; skip it, or fail, with the reason."""
+
+    job: Job
+    status: Status
+    reason: str = ""
+    head: Head | None = None
+    estimate: Estimate | None = None
+
+
+def plan(jobs: Sequence[Job], *, policy: Policy = Policy()) -> Iterator[Planned]:  # noqa: B008  (frozen)
+    """Say what `run` would do with each job. Nothing is written; a small picture is restored to time it."""
+    from slir.estimates import calibrate, estimate
+
+    pace: float | None = None
+    if len(jobs) > 1:
+        jobs = [_alone(job) for job in jobs]
+    for job in jobs:
+        try:
+            reason = settled(job, policy)
+            if reason is not None:
+                yield Planned(job, "skipped", reason)
+                continue
+            head = replace(job, output=_within_what_exists(job.output)).check()
+            pace = calibrate(job) if pace is None else pace  # the jobs of a batch differ in their files alone
+            yield Planned(job, "restored", head=head, estimate=estimate(job, head, pace))
+        except SlirError as error:
+            yield Planned(job, "failed", _line(error))
+
+
+def _within_what_exists(output: Path) -> Path:
+    """The name in the nearest folder that is there already: where rights are checked for folders yet to be made."""
+    folder = next((parent for parent in output.parents if parent.exists()), output.parent)
+    return folder / output.name
+
+
+def _alone(job: Job) -> Job:
+    """The job as one of many: on one thread, unless it says how many."""
+    return job if job.threads is not None else replace(job, threads=1)
 
 
 def workers_for(jobs: Sequence[Job]) -> int:

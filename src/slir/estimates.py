@@ -10,7 +10,7 @@ import numpy as np
 
 from slir.compute.memory import CPU_TILES
 from slir.io import Head, Picture
-from slir.jobs import NAN, Job, _model, _restored, _threads, parse_sigma
+from slir.jobs import NAN, Job, _restored, _threads, load_model, parse_sigma
 
 SIDE = 128
 """Of the picture that is timed, in pixels of the result: the time a pixel hardly changes from there on."""
@@ -63,7 +63,7 @@ def _restore(job: Job, side: int) -> None:
     kind, sigma = parse_sigma(job.sigma)
     settings: dict[str, Any] = {
         "sigma": sigma if kind == "name" else 8.0 if sigma else 0.0,
-        "model": _model(job),
+        "model": load_model(job),
         "data_range": 255.0,
         "device": job.device,
         "rng": job.seed,

@@ -79,8 +79,7 @@ class Job:
 
     def check(self) -> io.Head:
         """Raise what can be said before the work begins; else what the file holds. Nothing is written."""
-        if not self.output.is_dir() or not io.is_image_name(self.output):  # a Zarr image is a folder, and may be there
-            io.check_output(self.output)
+        io.check_output(self.output)
         with io.open_source(self.image) as source:
             head = source.head
             io.check_output(self.output, head.scaled(self.scale))
@@ -194,7 +193,7 @@ def _engine(job: Job, output: Path, progress: Progress | None) -> tuple[io.Head,
         limits, sigma = job._limits(source.head)
         settings = {
             "sigma": sigma,
-            "model": _model(job),
+            "model": load_model(job),
             "data_range": limits,
             "device": job.device,
             "rng": job.seed,
@@ -242,7 +241,7 @@ def _history(job: Job) -> list[str]:
     return [f"slir {__version__}: {job.task} of {job.image.name}, sigma {job.sigma}"]
 
 
-def _model(job: Job) -> Any:
+def load_model(job: Job) -> Any:
     """The job's model, kept for the next file; None for those inside slir, which are kept anyway."""
     if job.model is None:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from typing import Annotated, Any
 
@@ -13,7 +14,9 @@ from slir.cli import show
 from slir.cli.bench import bench_app
 from slir.cli.demo import demo
 from slir.cli.fit import fit
+from slir.cli.info import info
 from slir.cli.psf import psf_app
+from slir.cli.rerun import rerun
 from slir.cli.restore import deblur, denoise, inpaint, upsample
 from slir.errors import SlirError
 
@@ -72,10 +75,17 @@ def _options(
     """
 
 
-for command in (denoise, deblur, upsample, inpaint):
-    app.command(rich_help_panel="Restore")(command)
-app.command(rich_help_panel="Learn and measure")(fit)
+def _flowing(text: str | None) -> str:
+    """The help of a command, its paragraphs as one line each, which the terminal breaks; examples stay lines."""
+    paragraphs = inspect.cleandoc(text or "").split("\n\n")
+    return "\n\n".join(each if each.startswith("slir ") else " ".join(each.split()) for each in paragraphs)
+
+
+for command in (denoise, deblur, upsample, inpaint, rerun):
+    app.command(rich_help_panel="Restore", help=_flowing(command.__doc__))(command)
+app.command(rich_help_panel="Learn and measure", help=_flowing(fit.__doc__))(fit)
 app.add_typer(psf_app, name="psf", rich_help_panel="Learn and measure")
+app.command(rich_help_panel="Learn and measure", help=_flowing(info.__doc__))(info)
 app.add_typer(bench_app, name="bench", rich_help_panel="Learn and measure")
 app.command(rich_help_panel="Start here")(demo)
 

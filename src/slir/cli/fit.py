@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from slir.cli import options, show
-from slir.cli.progress import progress_bar
+from slir.cli.progress import Progress, progress_bar
 from slir.errors import FileError, InputError
 
 if TYPE_CHECKING:
@@ -75,48 +76,41 @@ def fit(
 ) -> None:
     """Learn a model from clean images of your own.
 
-    Without --psf, --antialias, --mask or --missing it serves any blur, filter or mask; with one it does better on that.
+    A handful of sharp, noise-free pictures is enough, of the kind that the model is to restore: text, cells, faces,
+    stars. Without --psf, --antialias, --mask or --missing it serves any blur, filter or mask; with one it does better
+    on that. It takes minutes on a laptop; --crops and --cells make it quicker or better. Pass the file to --model.
 
-    Example: slir fit photos/ -o shaken.safetensors --task deblur --psf psf.png --sigma 1%
+    Examples:
+
+    slir fit photos/ -o mine.safetensors --task denoise
+    slir fit photos/ -o shaken.safetensors --task deblur --psf psf.png --sigma 1%
+    slir fit photos/ -o large.safetensors --task upsample --factor 3 --crops 200
+    slir fit scans/ -o holes.safetensors --task inpaint --missing 80%
+    slir fit photos/ -o paper.safetensors --task denoise --method paper --sigma 25
     """
-    kernel = options.psf_value(psf=psf, gaussian=gaussian, motion=motion, defocus=defocus)
-    if mask is not None and missing is not None:
-        raise InputError("the mask", "be given once", "given twice", "Pass --mask FILE or --missing 80%.")
+    degradation = _Degradation(
+        task=task,
+        kernel=options.psf_value(psf=psf, gaussian=gaussian, motion=motion, defocus=defocus),
+        border=border,
+        factor=factor,
+        antialias=antialias,
+        mask=mask,
+        missing=missing,
+        seed=seed,
+    )
+    degradation.check(paper=method == "paper")
     if method == "paper" and sigma is None:
         raise InputError("--sigma", "be given with --method paper", "missing", "Pass the noise to expect, such as 1%.")
-    if method == "paper" and task == "deblur" and kernel is None:
-        remedy = "Pass --psf FILE, --gaussian S, --motion LENGTH,ANGLE or --defocus RADIUS."
-        raise InputError("the blur", "be given with --task deblur --method paper", "missing", remedy)
-    if method == "paper" and task == "inpaint" and mask is None and missing is None:
-        remedy = "Pass --mask FILE or --missing 80%."
-        raise InputError("the mask", "be given with --task inpaint --method paper", "missing", remedy)
     _check_output(output, force=force)
     paths = _files(images)
     start = time.perf_counter()
     with progress_bar(quiet=quiet) as progress:
-        pictures = []
-        for number, path in enumerate(paths):
-            pictures.append(_clean(path, options.range_value(data_range)))
-            if progress:
-                progress(number + 1, len(paths), "reading")
-        noise = None
-        if sigma is not None:
-            scale = _common_range(pictures, options.range_value(data_range), sigma)
-            value = options.sigma_value(sigma, span=scale, auto=False)
-            assert isinstance(value, float)  # auto=False
-            noise = value / scale
+        pictures = _pictures(paths, options.range_value(data_range), progress)
+        noise = None if sigma is None else _noise(pictures, options.range_value(data_range), sigma)
 
         import slir  # after the checks: torch takes its time
 
-        operator: Any = None  # None: any of the task's
-        if task == "deblur" and kernel is not None:
-            operator = slir.operators.Blur(kernel, border=border)
-        elif task == "upsample" and (antialias is not None or method == "paper"):
-            operator = slir.operators.Downsample(factor, options.antialias_value(antialias or "bicubic"))
-        elif task == "inpaint" and (mask is not None or missing is not None):
-            operator = slir.operators.Mask(_mask(mask, missing, seed))
-        elif task == "denoise" and method == "paper":
-            operator = slir.operators.Identity()
+        operator = degradation.operator(paper=method == "paper")
         settings: dict[str, Any] = {"loss": loss, "weights": weights, "m": patches}
         if method == "cascade":
             settings = {"crops": crops, "cells": cells, "stages": stages, "progress": progress or None}
@@ -136,6 +130,60 @@ def fit(
     count = "1 image" if len(paths) == 1 else f"{len(paths)} images"
     taken = show.seconds(time.perf_counter() - start)
     show.done(f"learnt to {task} from {what} of {count} ({taken}) -> {output}", quiet=quiet)
+
+
+@dataclass(frozen=True)
+class _Degradation:
+    """What the model is to undo, as the options say it: one blur, filter or mask, or any of the task's."""
+
+    task: str
+    kernel: np.ndarray | None
+    border: Literal["unknown", "circular", "reflect"]
+    factor: int
+    antialias: str | None
+    mask: Path | None
+    missing: str | None
+    seed: int
+
+    def check(self, *, paper: bool) -> None:
+        """Raise for a mask that is given twice, and where the paper's method, which knows one operator, has none."""
+        if self.mask is not None and self.missing is not None:
+            raise InputError("the mask", "be given once", "given twice", "Pass --mask FILE or --missing 80%.")
+        if paper and self.task == "deblur" and self.kernel is None:
+            remedy = "Pass --psf FILE, --gaussian S, --motion LENGTH,ANGLE or --defocus RADIUS."
+            raise InputError("the blur", "be given with --task deblur --method paper", "missing", remedy)
+        if paper and self.task == "inpaint" and self.mask is None and self.missing is None:
+            remedy = "Pass --mask FILE or --missing 80%."
+            raise InputError("the mask", "be given with --task inpaint --method paper", "missing", remedy)
+
+    def operator(self, *, paper: bool) -> Any:
+        """The one operator to learn for; None for any of the task's."""
+        from slir import operators
+
+        if self.task == "deblur" and self.kernel is not None:
+            return operators.Blur(self.kernel, border=self.border)
+        if self.task == "upsample" and (self.antialias is not None or paper):
+            return operators.Downsample(self.factor, options.antialias_value(self.antialias or "bicubic"))
+        if self.task == "inpaint" and (self.mask is not None or self.missing is not None):
+            return operators.Mask(_mask(self.mask, self.missing, self.seed))
+        return operators.Identity() if self.task == "denoise" and paper else None
+
+
+def _pictures(
+    paths: list[Path], data_range: options.DataRange, progress: Progress | Literal[False]
+) -> list[tuple[Picture, np.ndarray]]:
+    pictures = []
+    for number, path in enumerate(paths):
+        pictures.append(_clean(path, data_range))
+        if progress:
+            progress(number + 1, len(paths), "reading")
+    return pictures
+
+
+def _noise(pictures: list[tuple[Picture, np.ndarray]], data_range: options.DataRange, sigma: str) -> float:
+    """σ on the scale where white is 1."""
+    scale = _common_range(pictures, data_range, sigma)
+    return options.sigma_value(sigma, span=scale) / scale
 
 
 def _files(places: list[Path]) -> list[Path]:
@@ -177,13 +225,20 @@ def _clean(path: Path, data_range: options.DataRange) -> tuple[Picture, np.ndarr
 
 def _common_range(pictures: list[tuple[Picture, np.ndarray]], data_range: options.DataRange, sigma: str) -> float:
     """The width of the range that σ is a part of; where images differ in it, only a percentage has a meaning."""
-    spans = {options.span_of(data_range, picture.data_range) for picture, _ in pictures}
+    spans = {_span(data_range, picture.data_range) for picture, _ in pictures}
     if len(spans) > 1 and not sigma.strip().endswith("%"):
         rule = "be a percentage where images have different bit depths"
         raise InputError("--sigma", rule, repr(sigma), "Pass it as 10%, or learn from images of one kind.")
     span = next(iter(spans))
     assert span is not None  # _clean has refused pictures without a range
     return span
+
+
+def _span(data_range: options.DataRange, default: float | None) -> float | None:
+    """Width of the range that is in force: the user's, else the file's."""
+    if data_range is None:
+        return default
+    return data_range[1] - data_range[0] if isinstance(data_range, tuple) else data_range
 
 
 def _mask(path: Path | None, missing: str | None, seed: int) -> np.ndarray:

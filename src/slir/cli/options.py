@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,18 +16,16 @@ if TYPE_CHECKING:
     import numpy as np
 
 DataRange = float | tuple[float, float] | None
+_ARGUMENTS = ("sigma", "psf", "factor", "antialias", "mask", "model", "data_range", "device", "threads")
 
-InputImage = Annotated[Path, typer.Argument(metavar="IN", help="The image to restore: PNG, JPEG or TIFF.")]
-Output = Annotated[
-    Path, typer.Option("--output", "-o", metavar="OUT", help="Where to write the result; the suffix says the format.")
-]
 Sigma = Annotated[
     str,
     typer.Option(
         metavar="auto|NUMBER|PERCENT%|poisson-gaussian",
         help="Standard deviation of the noise, in units of the pixel values (25 on an 8-bit image), or in percent of "
-        "their range (10%). 'auto' estimates it from the image. Larger values smooth more. 'poisson-gaussian', for "
-        "denoising, estimates noise that grows with brightness.",
+        "their range (10%). Larger values smooth more, and take fine texture for noise; smaller ones leave noise. "
+        "'auto' estimates it from each image. 'poisson-gaussian', for denoising, estimates noise that grows with "
+        "brightness, as that of cameras and microscopes does.",
     ),
 ]
 ModelFile = Annotated[
@@ -78,30 +78,16 @@ Antialias = Annotated[
 ]
 
 
-def sigma_value(text: str, *, span: float | None, auto: bool = True) -> float | Literal["auto", "poisson-gaussian"]:
-    """σ in units of the pixel values. `span` is the width of their range, None where it is not known."""
-    remedy = "Pass 25 (pixel values) or 10% (of their range)" + (", or auto." if auto else ".")
-    if text.strip().lower() == "auto":
-        if auto:
-            return "auto"
+def sigma_value(text: str, *, span: float) -> float:
+    """σ to learn for, in units of the pixel values. `span` is the width of their range."""
+    from slir.jobs import parse_sigma
+
+    with as_options():
+        kind, value = parse_sigma(text)
+    if isinstance(value, str):
+        remedy = "Pass 25 (pixel values) or 10% (of their range)."
         raise InputError("--sigma", "be a number or a percentage here", repr(text), remedy)
-    if auto and text.strip().lower() == "poisson-gaussian":
-        return "poisson-gaussian"
-    body = text.strip()
-    percent = body.endswith("%")
-    try:
-        value = float(body.removesuffix("%"))
-    except ValueError:
-        raise InputError("--sigma", "be a number or a percentage", repr(text), remedy) from None
-    if not (math.isfinite(value) and value >= 0):
-        raise InputError("--sigma", "be finite and not negative", repr(text), remedy)
-    if not percent:
-        return value
-    if span is None:
-        raise InputError(
-            "--sigma", "be in pixel values where their range is not known", repr(text), "Pass --data-range."
-        )
-    return value / 100 * span
+    return value / 100 * span if kind == "percent" else value
 
 
 def range_value(text: str | None) -> DataRange:
@@ -113,13 +99,6 @@ def range_value(text: str | None) -> DataRange:
     if not high > low:
         raise InputError("--data-range", "have a white above its black", repr(text), "Pass 1, 255, 4095, or -1,1.")
     return limits[0] if len(limits) == 1 else (low, high)
-
-
-def span_of(data_range: DataRange, default: float | None) -> float | None:
-    """Width of the range that is in force: the user's, else the file's."""
-    if data_range is None:
-        return default
-    return data_range[1] - data_range[0] if isinstance(data_range, tuple) else data_range
 
 
 def psf_value(
@@ -178,13 +157,16 @@ def check_free(path: Path, *, force: bool) -> None:
         raise FileError(path, "exists already", "Pass --force to replace it, or choose another name.")
 
 
-def load_model(path: Path | None, device: str | None) -> Any:
-    """The model of a file, or None for the one inside slir."""
-    if path is None:
-        return None
-    import slir
-
-    return slir.load(path, device=device)
+@contextlib.contextmanager
+def as_options() -> Iterator[None]:
+    """Let errors about an argument of a job name the option that it came from."""
+    try:
+        yield
+    except InputError as error:
+        if error.argument in _ARGUMENTS:
+            option = "--" + error.argument.replace("_", "-")
+            error.args = (option + str(error).removeprefix(error.argument),)
+        raise
 
 
 def numbers(name: str, text: str, counts: tuple[int, ...], remedy: str) -> list[float]:

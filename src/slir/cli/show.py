@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import math
 import sys
-from typing import TextIO
+import time
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
+
+if TYPE_CHECKING:
+    from slir.batch import Planned, Report
+    from slir.jobs import Job, Outcome
+
+DONE = {"denoise": "denoised", "deblur": "deblurred", "upsample": "upsampled", "inpaint": "inpainted"}
 
 
 def done(text: str, *, quiet: bool = False) -> None:
@@ -18,6 +28,11 @@ def note(text: str, *, quiet: bool = False) -> None:
     """Something that is worth knowing and no cause for worry."""
     if not quiet:
         typer.echo(f"note: {text}", err=True)
+
+
+def warn(text: str) -> None:
+    """Something that was done as asked, but that may not be what was meant."""
+    typer.secho("warning: " + " ".join(text.split()), fg=typer.colors.YELLOW, err=True)
 
 
 def error(text: str) -> None:
@@ -39,8 +54,178 @@ def warning(
 
 
 def seconds(value: float) -> str:
-    """ "0.8 s", "12 s", "3 min 05 s"."""
+    """ "0.8 s", "12 s", "3 min 05 s", "2 h 05 min"."""
     if value < 10:
         return f"{value:.1f} s"
     whole = round(value)
-    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60:02d} s"
+    if whole < 60:
+        return f"{whole} s"
+    return (
+        f"{whole // 60} min {whole % 60:02d} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    )
+
+
+def memory(value: float) -> str:
+    """ "640 MB", "1.3 GB"."""
+    return f"{value / 1e6:.0f} MB" if value < 1e9 else f"{value / 1e9:.1f} GB"
+
+
+def as_json(record: dict[str, Any]) -> str:
+    """One line. What JSON has no number for is null."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, float):
+            return value if math.isfinite(value) else None
+        if isinstance(value, dict):
+            return {key: plain(each) for key, each in value.items()}
+        return [plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+    return json.dumps(plain(record), ensure_ascii=False)
+
+
+@dataclass
+class Screen:
+    """Tells of each file as soon as it is done, and sums up. many : whether a line stands among others."""
+
+    quiet: bool
+    json: bool
+    many: bool
+    expected: int = 1
+    counts: dict[str, int] = field(default_factory=lambda: {"restored": 0, "skipped": 0, "failed": 0})
+    failures: list[str] = field(default_factory=list)
+    start: float = field(default_factory=time.perf_counter)
+
+    @property
+    def failed(self) -> int:
+        return self.counts["failed"]
+
+    @property
+    def left(self) -> int:
+        """Files that were not begun."""
+        return self.expected - sum(self.counts.values())
+
+    def report(self, report: Report) -> None:
+        if report.status == "failed":
+            self.failure(report.reason, _record(report), report.details)
+            return
+        self.counts[report.status] += 1
+        if self.json:
+            typer.echo(as_json(_record(report)))
+        elif report.status == "skipped":
+            done(f"skipped {report.job.image} ({report.job.output} {report.reason})", quiet=self.quiet)
+        else:
+            assert report.outcome is not None  # it was restored
+            self._restored(report.job, report.outcome)
+
+    def failure(self, reason: str, record: dict[str, Any], details: str = "") -> None:
+        """A file that failed. record : which one, for machines. details : a traceback, where it is a bug."""
+        self.counts["failed"] += 1
+        self.failures.append(reason)
+        if self.json:
+            typer.echo(as_json({**record, "status": "failed", "reason": reason}))
+        else:
+            error(reason)
+        if details:
+            typer.echo(details, err=True)
+
+    def _restored(self, job: Job, outcome: Outcome) -> None:
+        for text in outcome.notes:
+            note(f"{job.image}: {text}", quiet=self.quiet)
+        for text in outcome.warnings:
+            warn(f"{job.image}: {text}" if self.many else text)
+        shown = f"{pixels(outcome)}, {_sigma(job, outcome)}, {seconds(outcome.seconds)}"
+        done(f"{DONE[job.task]} {job.image} ({shown}) -> {job.output}", quiet=self.quiet)
+
+    def summary(self) -> None:
+        taken = time.perf_counter() - self.start
+        if self.json:
+            typer.echo(as_json({"summary": {**self.counts, "not_begun": self.left, "seconds": round(taken, 3)}}))
+            return
+        left = f", {self.left} not begun" if self.left else ""
+        counts = ", ".join(f"{number} {status}" for status, number in self.counts.items())
+        done(f"{counts}{left} in {seconds(taken)}", quiet=self.quiet)
+        for reason in self.failures:
+            done(f"  failed: {reason}", quiet=self.quiet)
+
+
+@dataclass
+class Plan:
+    """Tells what would be done with each file, and sums up."""
+
+    quiet: bool
+    json: bool
+    workers: int
+    counts: dict[str, int] = field(default_factory=lambda: {"restored": 0, "skipped": 0, "failed": 0})
+    total: float = 0.0
+    most: int = 0
+
+    @property
+    def failed(self) -> int:
+        return self.counts["failed"]
+
+    def planned(self, planned: Planned) -> None:
+        job, guess = planned.job, planned.estimate
+        self.counts[planned.status] += 1
+        if guess is not None:
+            self.total += guess.seconds
+            self.most = max(self.most, guess.memory)
+        if self.json:
+            record: dict[str, Any] = {"image": str(job.image), "output": str(job.output), "would_be": planned.status}
+            if planned.head is not None and guess is not None:
+                height, width = planned.head.size
+                record |= {"width": width, "height": height, "planes": planned.head.planes, **asdict(guess)}
+            typer.echo(as_json(record | ({"reason": planned.reason} if planned.reason else {})))
+        elif planned.status == "failed":
+            error(planned.reason)
+        elif planned.status == "skipped":
+            done(f"would skip {job.image} ({job.output} {planned.reason})", quiet=self.quiet)
+        else:
+            assert planned.head is not None
+            assert guess is not None
+            shown = f"{pixels(planned.head)}, about {seconds(guess.seconds)}, {memory(guess.memory)}"
+            done(f"would {job.task} {job.image} ({shown}) -> {job.output}", quiet=self.quiet)
+
+    def summary(self) -> None:
+        held = self.most * self.workers
+        taken = self.total / self.workers
+        if self.json:
+            counts = {f"would_be_{status}": number for status, number in self.counts.items()}
+            guess = {"seconds": round(taken, 3), "memory": held, "jobs": self.workers}
+            typer.echo(as_json({"summary": {**counts, **guess}}))
+            return
+        counts_line = ", ".join(f"{number} to be {status}" for status, number in self.counts.items())
+        at_once = "" if self.workers == 1 else f" with {self.workers} files at a time"
+        guess_line = f"estimated {seconds(taken)} and {memory(held)}{at_once}; nothing was written"
+        done(f"{counts_line}: {guess_line}", quiet=self.quiet)
+
+
+def pixels(what: Any) -> str:
+    """ "512 × 512 RGB uint8", of an outcome or a head."""
+    height, width = what.size
+    planes = f"{what.planes} planes of " if what.planes > 1 else ""
+    return f"{planes}{width} × {height} {what.layout} {what.dtype}"
+
+
+def _sigma(job: Job, outcome: Outcome) -> str:
+    """ "sigma 12.3 (estimated)". Colour images may have one σ a channel."""
+    from slir.jobs import parse_sigma
+
+    kind, value = parse_sigma(job.sigma)
+    if kind != "name":
+        return f"sigma {value:.3g}" + ("%" if kind == "percent" else "")
+    if outcome.sigma is None:
+        return "sigma estimated"
+    found = outcome.sigma if isinstance(outcome.sigma, tuple) else (outcome.sigma,)
+    return f"sigma {' '.join(f'{number:.3g}' for number in found)} (estimated)"
+
+
+def _record(report: Report) -> dict[str, Any]:
+    job = report.job
+    record: dict[str, Any] = {"image": str(job.image), "output": str(job.output), "status": report.status}
+    if report.outcome is not None:
+        own = asdict(report.outcome)
+        height, width = own.pop("size")
+        record |= {"task": job.task, "width": width, "height": height, **own}
+    if report.reason:
+        record["reason"] = report.reason
+    return record

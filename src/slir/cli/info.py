@@ -1,0 +1,127 @@
+"""`slir info`: what a file is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from slir.cli import options, show
+from slir.errors import FileError, SlirError
+
+
+def info(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Images, models (.safetensors), or folders of them.")
+    ],
+    noise: Annotated[
+        bool, typer.Option("--noise", help="Estimate the noise of images too, in pixel values; it takes a moment.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line, with all that is known.")] = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Say what an image or a model file is.
+
+    Of images it tells the format, size, bits, values, colour profile, camera and resolution; of models what they were
+    learnt for, from what, and how well they do.
+
+    Use it before a restoration: the values show whether an image uses its whole range (else pass --data-range), the
+    noise what --sigma auto would take.
+
+    Examples:
+
+    slir info night.png --noise
+    slir info photos/ model.safetensors
+    slir info photos/ --json
+    """
+    from slir.about import about
+
+    failed = False
+    for path in _expanded(files):
+        try:
+            found = about(path, noise=noise)
+        except SlirError as error:
+            if len(files) == 1 and not files[0].is_dir():
+                raise
+            failed = True
+            show.error(str(error))
+            if json:
+                typer.echo(show.as_json({"path": str(path), "error": str(error)}))
+            continue
+        if json:
+            typer.echo(show.as_json(found))
+        else:
+            show.done(_text(found), quiet=quiet)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _expanded(places: list[Path]) -> list[Path]:
+    from slir.about import MODEL_SUFFIX
+    from slir.io import is_image_name
+
+    found: list[Path] = []
+    for place in places:
+        if not place.is_dir() or is_image_name(place):
+            found.append(place)
+            continue
+        inside = sorted(
+            path
+            for path in place.iterdir()
+            if not path.name.startswith(".") and (is_image_name(path) or path.suffix.lower() == MODEL_SUFFIX)
+        )
+        if not inside:
+            raise FileError(place, "holds no images or models", "Name another folder.")
+        found += inside
+    return found
+
+
+def _text(found: dict[str, Any]) -> str:
+    """A line that says what it is, and one for each thing that is known of it."""
+    return _image_text(found) if found["kind"] == "image" else _model_text(found)
+
+
+def _image_text(found: dict[str, Any]) -> str:
+    planes = f"{found['planes']} planes ({found['axes']}) of " if found["planes"] > 1 else ""
+    what = f"{planes}{found['width']} × {found['height']} {found['layout']} {found['dtype']}"
+    rows = [f"{found['path']}: {found['format']}, {what}, {show.memory(found['bytes'])}"]
+    if found["lowest"] is not None:
+        whole = "" if found["data_range"] is None else f" of 0 to {found['data_range']:g}"
+        broken = f", {found['not_finite']} NaN or infinite" if found["not_finite"] else ""
+        rows.append(f"  values          {found['lowest']:g} to {found['highest']:g}{whole}{broken}")
+    if "sigma" in found:
+        sigmas = found["sigma"] if isinstance(found["sigma"], list) else [found["sigma"]]
+        rows.append(f"  noise           sigma {' '.join(f'{sigma:.3g}' for sigma in sigmas)}")
+    if "resolution" in found:
+        across, down = found["resolution"]
+        rows.append(f"  resolution      {across:g} × {down:g} per {found['resolution_unit']}")
+    for name in ("colour_profile", "camera", "date", "orientation"):
+        if name in found:
+            rows.append(f"  {name.replace('_', ' '):<15} {found[name]}")
+    rows += [f"  {name:<15} {' '.join(value.split())[:80]}" for name, value in found.get("text", {}).items()]
+    rows += [f"  note            {text}" for text in found["notes"]]
+    return "\n".join(rows)
+
+
+def _model_text(found: dict[str, Any]) -> str:
+    rows = [f"{found['path']}: a model to {found['task']}, {found['method']}, {show.memory(found['bytes'])}"]
+    for name, label in (
+        ("learnt_for", "learnt for"),
+        ("factor", "factor"),
+        ("sigma", "noise"),
+        ("stages", "stages"),
+        ("patch", "patch side"),
+        ("cells", "cells"),
+        ("bank", "bank"),
+        ("images", "images"),
+        ("crops", "crops"),
+        ("held_out_psnr", "PSNR by stage"),
+        ("slir", "made by slir"),
+    ):
+        if name in found:
+            value = found[name]
+            text = ", ".join(f"{each:.4g}" for each in value) if isinstance(value, list) else f"{value}"
+            text += " of the range" if name == "sigma" else " dB on held-out crops" if name == "held_out_psnr" else ""
+            rows.append(f"  {label:<15} {text}")
+    return "\n".join(rows)

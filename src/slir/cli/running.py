@@ -1,0 +1,284 @@
+"""What the commands that restore have in common: their options, and the way from files to results on the screen."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+
+import typer
+
+from slir.cli import config, options, show
+
+if TYPE_CHECKING:
+    from slir.batch import Policy
+    from slir.gather import Pair
+    from slir.jobs import Job
+
+FILES = "Many files"
+OUTPUT = "Output"
+
+Inputs = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="IN...",
+        help="The images to restore: files, folders, or patterns such as 'photos/**/*.png' in quotes.",
+        show_default=False,
+    ),
+]
+Output = Annotated[
+    str,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="OUT",
+        help="Where to write the result. For one image a file, whose suffix says the format; for more of them a "
+        "folder, as for one where OUT ends in / or is there already. Folders are made as needed, results keep the "
+        "names of their images.",
+        show_default=False,
+    ),
+]
+Recursive = Annotated[
+    bool,
+    typer.Option(
+        "--recursive",
+        "-r",
+        help="Look into the folders of a folder too. The output folder gets the same tree.",
+        rich_help_panel=FILES,
+    ),
+]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format", metavar="SUFFIX", help="Write all results as png, tif, ...; else as IN is.", rich_help_panel=FILES
+    ),
+]
+SkipExisting = Annotated[
+    bool,
+    typer.Option(
+        "--skip-existing",
+        help="Leave alone what is done: outputs whose sidecar says that they were made from this image with these "
+        "settings, and outputs without a sidecar. So a run that was stopped, or killed, goes on where it was. With "
+        "--force, outputs of other settings are made again; without, they count as failures.",
+        rich_help_panel=FILES,
+    ),
+]
+OnError = Annotated[
+    Literal["continue", "stop"],
+    typer.Option(help="What to do when a file fails: go on with the others, or stop.", rich_help_panel=FILES),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        "-j",
+        metavar="N",
+        min=1,
+        help="How many files to restore at a time. By default one a core, as far as memory goes; one on a GPU. "
+        "The results are the same for any number.",
+        rich_help_panel=FILES,
+    ),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        metavar="N",
+        min=1,
+        help="How many cores a file may use. By default one where there are many files, all where there is one. "
+        "Another number changes results in their last bits.",
+        rich_help_panel=FILES,
+    ),
+]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        "-n",
+        help="Write nothing; print what would be done, with an estimate of time and memory.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+Sidecar = Annotated[
+    bool,
+    typer.Option(
+        "--sidecar/--no-sidecar",
+        help="Write OUT.json beside each output: all settings, hashes and versions, from which `slir rerun` makes the "
+        "same file again.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="Print one JSON object a line: one for each file as soon as it is done, and a summary last.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.toml",
+        callback=config.apply,
+        is_eager=True,
+        help='Take options from a file, by their long names: sigma = "10%", jobs = 4, recursive = true; the inputs '
+        "as images = [...]. Options on the command line win.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Run:
+    """The options that all four commands take, in the order of their help."""
+
+    images: Inputs
+    output: Output
+    model: options.ModelFile = None
+    data_range: options.Range = None
+    device: options.Device = None
+    seed: options.Seed = 0
+    force: options.Force = False
+    quiet: options.Quiet = False
+    recursive: Recursive = False
+    format: Format = None
+    skip_existing: SkipExisting = False
+    on_error: OnError = "continue"
+    jobs: Jobs = None
+    threads: Threads = None
+    dry_run: DryRun = False
+    sidecar: Sidecar = True
+    json: Json = False
+    config: Config = None
+
+    def restore(self, task: Any, sigma: str, **settings: Any) -> None:
+        """Do to all images what a command asks for. `mask`, among the settings, may be a folder of masks."""
+        from slir import gather
+
+        with options.as_options():
+            found = gather.pairs(self.images, self.output, recursive=self.recursive, form=self.format)
+            jobs = [self._job(task, pair, sigma, settings) for pair in found]
+            if self.dry_run:
+                self._plan(jobs)
+            elif gather.is_folder(self.images, self.output):
+                self._many(jobs)
+            else:
+                self._one(jobs[0])
+
+    def _job(self, task: Any, pair: Pair, sigma: str, settings: dict[str, Any]) -> Job:
+        from slir.jobs import Job
+
+        mask = settings.get("mask")
+        if isinstance(mask, Path) and mask.is_dir():
+            settings = settings | {"mask": _mask_of(mask, pair.name)}
+        return Job(
+            task,
+            pair.image,
+            pair.output,
+            sigma=sigma,
+            model=self.model,
+            data_range=options.range_value(self.data_range),
+            device=self.device,
+            seed=self.seed,
+            threads=self.threads,
+            **settings,
+        )
+
+    @property
+    def _policy(self) -> Policy:
+        from slir.batch import Policy
+
+        return Policy(force=self.force, skip_existing=self.skip_existing, sidecar=self.sidecar)
+
+    def _one(self, job: Job) -> None:
+        """One image into one file. What goes wrong is the command's error."""
+        from slir import batch, jobs, staging
+        from slir.cli.progress import progress_bar
+
+        screen = show.Screen(quiet=self.quiet, json=self.json, many=False)
+        try:
+            reason = batch.settled(job, self._policy)
+            staging.clear_stale([job.output.parent])
+            if reason is not None:
+                screen.report(batch.Report(job, "skipped", reason))
+            else:
+                with progress_bar(quiet=self.quiet or self.json) as progress:
+                    outcome = jobs.run(job, sidecar=self.sidecar, progress=progress or None)
+                screen.report(batch.Report(job, "restored", outcome=outcome))
+        except Exception as error:
+            if self.json:
+                screen.report(batch.Report(job, "failed", " ".join(str(error).split())))
+                screen.summary()
+            raise
+        if self.json:
+            screen.summary()
+
+    def _many(self, jobs: list[Job]) -> None:
+        """Many images into a folder. What goes wrong with one is told, and the exit code says so in the end."""
+        from slir import batch
+        from slir.cli.progress import batch_bar
+
+        batch.check_shared(jobs[0])
+        workers = batch.workers_for(jobs) if self.jobs is None else self.jobs
+        screen = show.Screen(quiet=self.quiet, json=self.json, many=True, expected=len(jobs))
+        try:
+            with batch_bar(jobs, quiet=self.quiet or self.json) as bar:
+                for report in batch.run(
+                    jobs, policy=self._policy, on_error=self.on_error, workers=workers, progress=bar.progress
+                ):
+                    bar.done(report)
+                    screen.report(report)
+        finally:
+            screen.summary()
+        if screen.failed or screen.left:
+            raise typer.Exit(1)
+
+    def _plan(self, jobs: list[Job]) -> None:
+        from slir import batch
+
+        workers = 1 if len(jobs) == 1 else batch.workers_for(jobs) if self.jobs is None else min(self.jobs, len(jobs))
+        screen = show.Plan(quiet=self.quiet, json=self.json, workers=workers)
+        for planned in batch.plan(jobs, policy=self._policy):
+            screen.planned(planned)
+        screen.summary()
+        if screen.failed:
+            raise typer.Exit(1)
+
+
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """Make a command out of function(run, own options...): one that takes the options of `Run` as well."""
+    hints = get_type_hints(Run, include_extras=True)
+    shared = {field.name: field.default for field in fields(Run)}
+    own_hints = get_type_hints(function, include_extras=True)
+    own = [
+        parameter.replace(annotation=own_hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in list(inspect.signature(function).parameters.values())[1:]
+    ]
+    asked = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if default is MISSING else default,
+            annotation=hints[name],
+        )
+        for name, default in shared.items()
+    ]
+
+    def run(**given: Any) -> None:
+        function(Run(**{name: given.pop(name) for name in shared}), **given)
+
+    run.__name__, run.__doc__, run.__module__ = function.__name__, function.__doc__, function.__module__
+    ordered = [*asked[:2], *own, *asked[2:]]
+    run.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in ordered}
+    return run
+
+
+def _mask_of(folder: Path, name: Path) -> Path:
+    """The mask of an image in a folder of masks: of the same name, or with the suffix of another format of masks."""
+    exact = folder / name
+    others = (exact.with_suffix(suffix) for suffix in (".png", ".tif", ".tiff", ".npy"))
+    return next((path for path in (exact, *others) if path.exists()), exact)
