@@ -1,7 +1,8 @@
-"""Docstrings as Markdown: lists of arguments become lists.
+"""Docstrings as Markdown: lists of arguments become lists, examples become code.
 
-In this project arguments stand one a line, `name: what it does` or `name : what it does`, the next lines of the same
-argument indented or not. Markdown would run them together. Griffe calls `on_object` for all that it finds.
+In this project arguments stand one a line, `name: what it does` or `name : what it does`, sometimes several in one
+paragraph, and examples after `>>>`. Markdown would run the former together and quote the latter. Griffe calls
+`on_object` for all that it finds.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import griffe
 
 ARGUMENT = re.compile(r"^(\w+(?:, \w+)*) ?: (?=\S)")
+NEXT = re.compile(r"(?<=[.;)] )(\w+)(?=: )")  # another argument in the middle of a line
 
 
 class ArgumentLists(griffe.Extension):
@@ -24,20 +26,31 @@ class ArgumentLists(griffe.Extension):
 
 
 def as_markdown(text: str, names: set[str]) -> str:
-    """Lines that begin with the name of an argument or attribute become items of a list."""
+    """The same with arguments as items of a list and examples as blocks of code. names: what may be an argument."""
+    text = NEXT.sub(lambda found: f"\n{found[1]}" if found[1] in names else found[1], text)
     lines: list[str] = []
-    within = False
+    within = ""
     for line in text.splitlines():
         found = ARGUMENT.match(line)
-        if found and all(name in names for name in found[1].split(", ")):
-            if not within:
-                lines.append("")
-            listed = ", ".join(f"`{name}`" for name in found[1].split(", "))
-            lines.append(f"- {listed}: {line[found.end() :]}")
-            within = True
-        elif within and line.strip() and not line.startswith(">>>"):
+        listed = found[1].split(", ") if found else []
+        argument = bool(listed) and names.issuperset(listed)
+        kind = _kind(line, within, argument)
+        if kind != within:
+            lines += ["```"] * (within == "code") + [""] + ["```python"] * (kind == "code")
+            within = kind
+        if found and argument:
+            lines.append(f"- {', '.join(f'`{name}`' for name in listed)}: {line[found.end() :]}")
+        elif kind == "list":
             lines.append(f"    {line.strip()}")
         else:
-            lines.append(line)
-            within = False
-    return "\n".join(lines)
+            lines.append(line[4:] if kind == "code" else line)
+    return "\n".join(lines + ["```"] * (within == "code"))
+
+
+def _kind(line: str, before: str, argument: bool) -> str:
+    """ "code", "list" or "" for a line, given what the line before it was."""
+    if line.startswith(">>> ") or (before == "code" and line.startswith("... ")):
+        return "code"
+    if argument or (before == "list" and line.strip()):
+        return "list"
+    return ""
