@@ -207,7 +207,7 @@ def _average(finer: Any, coarser: Any) -> None:
         for top in range(0, coarser.shape[-2], step):
             stop = min(top + step, coarser.shape[-2])
             rows = edges[-2][top : stop + 1]
-            block = np.asarray(finer[(*spans, slice(rows[0], rows[-1]))], np.float64)
+            block = np.asarray(finer[(*spans, slice(rows[0], rows[-1]), slice(0, edges[-1][-1]))], np.float64)
             block = block.mean(axis=tuple(range(len(spans)))) if spans else block
             for axis, bounds in ((0, rows - rows[0]), (1, edges[-1])):
                 block = np.add.reduceat(block, bounds[:-1], axis=axis)

@@ -65,6 +65,7 @@ class TiffSource(Source):
         text = page.tags[DESCRIPTION].text() if DESCRIPTION in page.tags else ""
         if tiff_text.foreign_files(text):
             raise ValueError("is one of several files that make up an OME-TIFF: join their pages into one file first")
+        listed = len(self._pages)
         self._pages = _with_hidden(self._pages, text, size)
         self._apart = page.samples if page.channels_apart else 1
         self._palette = page.photometric == PALETTE and not tiff_text.is_imagej(text)
@@ -82,6 +83,7 @@ class TiffSource(Source):
             photometric=page.photometric if not colour else 2,
             extras=page.extras,
             samples=self._apart,
+            hidden=len(self._pages) > listed,
             pages=tuple(_page_tags(other, self._palette) for other in self._pages),
         )
         block = exif_block(self._stream, page.tags, layout, size)

@@ -50,6 +50,7 @@ class Private:
     layout : byte order, and whether it is a BigTIFF.
     compressed, tile, rows, planar, photometric, alpha : how the pixels were stored; rows is those of a strip.
     samples : how many planes are the channels of one page, or 1.
+    hidden : whether only the first page has a directory; the others follow it without a gap.
     pages : by page, the tags that say nothing of how pixels are stored.
     """
 
@@ -61,6 +62,7 @@ class Private:
     photometric: int = 1
     extras: tuple[int, ...] = ()
     samples: int = 1
+    hidden: bool = False
     pages: tuple[Mapping[int, Tag], ...] = ()
 
 
@@ -85,8 +87,10 @@ def exif_block(stream: BinaryIO, tags: Mapping[int, Tag], layout: Layout, size: 
     outer = {code: value for code, value in outer.items() if len(value.data) <= _LONGEST_IN_EXIF}
     small = Layout(layout.order)
     block = io.BytesIO()
-    block.write(small.start + small.offset.pack(8))
-    write_directory(block, {**outer, **inner}, small)
+    block.write(small.start + bytes(small.offset.size))
+    at, _ = write_directory(block, {**outer, **inner}, small)
+    block.seek(len(small.start))
+    block.write(small.offset.pack(at))
     return block.getvalue()
 
 

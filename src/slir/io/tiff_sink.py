@@ -29,7 +29,8 @@ class TiffSink(Sink):
         super().__init__(path, head)
         private = head.meta.private.get(NAME)
         self._private = private if isinstance(private, Private) else _for_others(head)
-        big = self._private.layout.big or head.planes * head.plane_bytes > _CLASSIC
+        planes = 1 if self._private.hidden else head.planes
+        big = self._private.layout.big or planes * head.plane_bytes > _CLASSIC
         self._layout = Layout(self._private.layout.order, big)
         self._segment = self._private.tile or (_strip_rows(head, self._private), head.size[1])
         self.step = self._segment[0]
@@ -46,6 +47,21 @@ class TiffSink(Sink):
         self._stream.write(self._layout.start)
         self._next = self._stream.tell()  # where the offset of the next directory is to be written
         self._stream.write(bytes(self._layout.offset.size))
+        if self._private.hidden:
+            self._begin_hidden()
+
+    def _begin_hidden(self) -> None:
+        """Write the only directory before the pixels: where they will lie is known, since nothing is compressed."""
+        height, width = self.head.size
+        row = width * self.head.channels * self.head.dtype.itemsize
+        start = self._stream.tell()
+        for _ in range(2):  # first to learn how long the directory is
+            begin = self._stream.seek(0, 2)
+            for number, top in enumerate(range(0, height, self.step)):
+                self._places[0, number, 0] = (begin + top * row, min(self.step, height - top) * row)
+            self._stream.truncate(start)
+            self._write_page(0)
+            self._stream.seek(0, 2)
 
     def _put(self, plane: int, top: int, rows: np.ndarray) -> None:
         page, channel = divmod(plane, self._private.samples)
@@ -57,8 +73,10 @@ class TiffSink(Sink):
                 if self._private.tile:
                     piece = _padded(piece, height, width)
                 self._places[channel + sample, top // height, across] = self._append(piece)
-        if top + len(rows) == self.head.size[0] and channel == self._private.samples - 1:
-            self._end_page(page)
+        ends = top + len(rows) == self.head.size[0] and channel == self._private.samples - 1
+        if ends and not self._private.hidden:
+            self._write_page(page)
+            self._places = {}
 
     def _append(self, piece: np.ndarray) -> tuple[int, int]:
         private = self._private
@@ -66,16 +84,16 @@ class TiffSink(Sink):
             piece, order=private.layout.order, compressed=private.compressed, predicted=self._predicted
         )
         at = self._stream.seek(0, 2)
-        self._stream.write(data + b"\0" * (len(data) % 2))
+        self._stream.write(data)
         return at, len(data)
 
-    def _end_page(self, page: int) -> None:
+    def _write_page(self, page: int) -> None:
         tags = page_tags(self.head.meta, self._private, page, self.path.name) | self._structure()
         at, after = write_directory(self._stream, tags, self._layout)
         self._stream.seek(self._next)
         self._stream.write(self._layout.offset.pack(at))
-        self._next = after
-        self._places = {}
+        if not self._private.hidden:
+            self._next = after
 
     def _structure(self) -> dict[int, Tag | Tags]:
         """How the pixels are stored."""
