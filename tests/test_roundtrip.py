@@ -1,5 +1,6 @@
 """Every file of the corpus, copied by windows: same pixels, same dtype, same metadata, by others' readers too."""
 
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -11,6 +12,7 @@ from PIL import Image
 
 import corpus
 from slir import io
+from slir.errors import FileError
 from slir.io import exif
 
 #: Tags of TIFF that say where and how pixels are stored, and not what they mean.
@@ -172,3 +174,284 @@ ORACLES = {
     ".fits": same_by_astropy,
     ".zarr": same_by_zarr,
 }
+
+
+# --- larger pictures -----------------------------------------------------------------------------------------------
+
+
+def test_ome_tiff_of_twice_the_size(tmp_path):
+    copied(corpus.make("hyper.ome.tif", tmp_path), tmp_path / "b.ome.tif", scale=2)
+    with tifffile.TiffFile(tmp_path / "b.ome.tif") as file:
+        assert file.series[0].axes == "TCYX"
+        assert file.series[0].shape == (2, 3, 2 * corpus.HEIGHT, 2 * corpus.WIDTH)
+        pixels = tifffile.xml2dict(file.ome_metadata)["OME"]["Image"]["Pixels"]
+    assert (pixels["SizeX"], pixels["SizeY"]) == (2 * corpus.WIDTH, 2 * corpus.HEIGHT)
+    assert (pixels["PhysicalSizeX"], pixels["PhysicalSizeY"]) == (0.05, 0.1)
+    assert [channel["Name"] for channel in pixels["Channel"]] == ["a", "b", "c"]
+
+
+def ome_xml(path):
+    with tifffile.TiffFile(path) as file:
+        return file.ome_metadata
+
+
+def test_ome_tiff_names_itself_and_not_the_file_that_it_came_from(tmp_path):
+    old = "urn:uuid:11111111-2222-3333-4444-555555555555"
+    text = (
+        f'<?xml version="1.0"?><OME xmlns="http://www.openmicroscopy.org/Schemas/OME/2016-06" UUID="{old}">'
+        f'<Image ID="Image:0"><Pixels ID="Pixels:0" DimensionOrder="XYCZT" Type="uint16" SizeX="{corpus.WIDTH}" '
+        f'SizeY="{corpus.HEIGHT}" SizeC="1" SizeZ="1" SizeT="1"><TiffData IFD="0" PlaneCount="1">'
+        f'<UUID FileName="a.ome.tif">{old}</UUID></TiffData></Pixels></Image></OME>'
+    )
+    corpus.tiff(tmp_path / "a.ome.tif", corpus.noise(1, "uint16"), description=text)
+    for name in ("b.ome.tif", "c.ome.tif"):
+        copied(tmp_path / "a.ome.tif", tmp_path / name)
+    found = [ome_xml(tmp_path / name) for name in ("b.ome.tif", "c.ome.tif")]
+    assert 'FileName="b.ome.tif"' in found[0]
+    assert old not in found[0]
+    assert found[0] == found[1].replace("c.ome.tif", "b.ome.tif"), "the same work gives the same bytes"
+    (tmp_path / "d").mkdir()
+    copied(tmp_path / "a.ome.tif", tmp_path / "d" / "a.ome.tif")
+    assert ome_xml(tmp_path / "d" / "a.ome.tif") == text
+
+
+def test_imagej_stack_of_three_times_the_size(tmp_path):
+    copied(corpus.make("imagej-hyper.tif", tmp_path), tmp_path / "b.tif", scale=3)
+    with tifffile.TiffFile(tmp_path / "b.tif") as file:
+        assert (file.series[0].axes, file.series[0].shape[-2:]) == ("ZCYX", (3 * corpus.HEIGHT, 3 * corpus.WIDTH))
+        assert file.imagej_metadata["spacing"] == 0.3
+        assert file.imagej_metadata["Labels"] == corpus.IMAGEJ["Labels"]
+        assert [page.aspage().resolution for page in file.pages] == [(24.0, 24.0)] * 6
+
+
+def test_each_page_keeps_its_resolution_when_it_grows(tmp_path):
+    copied(corpus.make("pages.tif", tmp_path), tmp_path / "b.tif", scale=2)
+    with tifffile.TiffFile(tmp_path / "b.tif") as file:
+        assert [page.aspage().resolution for page in file.pages] == [(200 + 2 * k, 100) for k in range(4)]
+        assert [page.aspage().description for page in file.pages] == [f"page {k}" for k in range(4)]
+
+
+def test_geography_of_twice_the_size(tmp_path):
+    copied(corpus.make("geography.tif", tmp_path), tmp_path / "b.tif", scale=2)
+    with tifffile.TiffFile(tmp_path / "b.tif") as file:
+        assert file.pages[0].tags[33550].value == (0.25, 0.25, 0.0)
+        assert file.pages[0].tags[33922].value[3:5] == (440720.0, 3751320.0)
+
+
+@pytest.mark.parametrize("name", ["RGB-all.jpg", "exif-RGB.tif", "uint8-RGB-all.png", "RGB-all-lossless.webp"])
+def test_exif_of_twice_the_size(tmp_path, name):
+    before = corpus.make(name, tmp_path)
+    after = tmp_path / f"b{before.suffix}"
+    copied(before, after, scale=2)
+    with Image.open(before) as old, Image.open(after) as new:
+        tags, new_tags = old.getexif(), new.getexif()
+        inner, new_inner = tags.get_ifd(0x8769), new_tags.get_ifd(0x8769)
+        assert (new_inner[0xA002], new_inner[0xA003]) == (2 * corpus.WIDTH, 2 * corpus.HEIGHT)
+        assert new_inner[0x927C] == inner[0x927C]
+        assert new_tags.get_ifd(0x8825) == tags.get_ifd(0x8825)
+        assert new_tags[0x0112] == 6
+
+
+@pytest.mark.parametrize("matrix", ["CDELT", "CD", "PC", "PC3"])
+@pytest.mark.parametrize("centred", [True, False])
+def test_places_on_the_sky_stay_when_a_fits_picture_grows(tmp_path, matrix, centred):
+    from astropy.wcs import WCS
+
+    cards = corpus.header()
+    if matrix == "CD":
+        del cards["CDELT1"], cards["CDELT2"]
+        cards["CD1_1"], cards["CD1_2"], cards["CD2_1"], cards["CD2_2"] = -0.001, 2e-4, 2e-4, 0.001
+    elif matrix.startswith("PC"):
+        cards["PC1_1"], cards["PC1_2"], cards["PC2_1"], cards["PC2_2"] = 0.8, -0.6, 0.6, 0.8
+    if matrix != "PC3":  # astropy knows distortions in two dimensions only
+        cards["CTYPE1"], cards["CTYPE2"] = "RA---TAN-SIP", "DEC--TAN-SIP"
+        cards["A_ORDER"], cards["B_ORDER"], cards["A_2_0"], cards["B_1_1"] = 2, 2, 1e-4, 2e-4
+    pixels = corpus.stack((2,), "float32") if matrix == "PC3" else corpus.stack((), "float32")
+    if matrix == "PC3":
+        cards["CTYPE3"], cards["CRPIX3"], cards["CRVAL3"], cards["CDELT3"] = "WAVE", 1.0, 5e-7, 1e-9
+        cards["PC3_1"] = 0.1
+    fits.PrimaryHDU(pixels, cards).writeto(tmp_path / "a.fits")
+    with (
+        io.open_source(tmp_path / "a.fits") as source,
+        io.create(tmp_path / "b.fits", source, scale=2, centred=centred, history=["twice"]) as sink,
+    ):
+        for plane in range(source.planes):
+            sink.write(enlarged(source.read(plane), 2), plane=plane)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of astropy, on axes that it would name otherwise
+        old, new = (WCS(fits.getheader(tmp_path / name)) for name in ("a.fits", "b.fits"))
+    for x, y in ((0, 0), (10, 3), (44, 36)):
+        finer = [2 * at + (0.5 if centred else 0) for at in (x, y)]
+        third = [0] * (old.naxis - 2)
+        np.testing.assert_allclose(new.all_pix2world([[*finer, *third]], 0), old.all_pix2world([[x, y, *third]], 0))
+    assert list(fits.getheader(tmp_path / "b.fits")["HISTORY"]) == ["taken at night", "twice"]
+
+
+@pytest.mark.parametrize("version", ["0.4", "0.5"])
+def test_ome_zarr_of_twice_the_size(tmp_path, version):
+    copied(corpus.make(f"{version}-zyx-uint16.ome.zarr", tmp_path), tmp_path / "b.ome.zarr", scale=2)
+    old, new = (zarr.open(tmp_path / name, mode="r") for name in (f"{version}-zyx-uint16.ome.zarr", "b.ome.zarr"))
+    ome = new.attrs["ome"] if version == "0.5" else new.attrs
+    for level, dataset in enumerate(ome["multiscales"][0]["datasets"]):
+        steps, moved = (next(iter(list(t.values())[1:])) for t in dataset["coordinateTransformations"])
+        assert steps == [1.0, 0.25 * 2**level, 0.125 * 2**level]
+        assert moved == [0.0, 10 - 0.125 * 2**level, 20 - 0.0625 * 2**level]
+        assert new[str(level)].shape[1:] == tuple(2 * side for side in old[str(level)].shape[1:])
+        assert new[str(level)].chunks == old[str(level)].chunks
+    np.testing.assert_array_equal(new["0"][:, ::2, 1::2], old["0"][:])
+    np.testing.assert_array_equal(new["labels/nuclei"][:], old["labels/nuclei"][:])
+
+
+# --- from one format to another ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("old", ["RGB-all.jpg", "RGB-exif-MM.jpg", "uint8-RGB-all.png", "RGB-all-lossless.webp"])
+@pytest.mark.parametrize("new", [".jpg", ".png", ".webp", ".tif"])
+def test_exif_travels_between_formats(tmp_path, old, new):
+    before = corpus.make(old, tmp_path)
+    copied(before, tmp_path / f"b{new}")
+    with Image.open(before) as one, Image.open(tmp_path / f"b{new}") as other:
+        tags, new_tags = one.getexif(), other.getexif()
+        assert new_tags[0x0112] == 6
+        assert (new_tags[0x010F], new_tags[0x0110]) == ("Maker", "Model 3")
+        for directory in (0x8769, 0x8825):
+            assert new_tags.get_ifd(directory) == tags.get_ifd(directory)
+            assert new_tags.get_ifd(directory)
+        assert other.info.get("icc_profile") == one.info.get("icc_profile")
+    pictures = [io.read(path) for path in (before, tmp_path / f"b{new}")]
+    assert pictures[0].size == pictures[1].size, "the pixels are never turned"
+    assert pictures[0].meta.xmp == pictures[1].meta.xmp
+
+
+def test_exif_of_a_tiff_goes_out_as_jpeg_and_comes_back(tmp_path):
+    before = corpus.make("exif-RGB.tif", tmp_path)
+    copied(before, tmp_path / "b.jpg")
+    copied(tmp_path / "b.jpg", tmp_path / "c.tif")
+    with Image.open(before) as old, Image.open(tmp_path / "b.jpg") as jpeg, Image.open(tmp_path / "c.tif") as new:
+        for directory in (0x8769, 0x8825):
+            found = [image.getexif().get_ifd(directory) for image in (old, jpeg, new)]
+            assert found[0] == found[1] == found[2]
+        assert [image.getexif()[0x0110] for image in (old, jpeg, new)] == ["Model 3"] * 3
+
+
+@pytest.mark.parametrize("name", ["cube.fits", "imagej-hyper.tif", "0.5-zyx-float32.ome.zarr", "stack.ome.tif"])
+@pytest.mark.parametrize("suffix", [".tif", ".fits", ".ome.zarr"])
+def test_stacks_travel_between_formats(tmp_path, name, suffix):
+    before = corpus.make(name, tmp_path)
+    after = tmp_path / f"b{suffix}"
+    head, planes = all_planes(before)
+    copied(before, after)
+    new_head, new_planes = all_planes(after)
+    assert (new_head.planes, new_head.size, new_head.dtype) == (head.planes, head.size, head.dtype)
+    if (head.axes, new_head.axes) == ("ZC", "CZ"):
+        new_planes = [new_planes[2 * c + z] for z in range(2) for c in range(3)]
+    for plane, new_plane in zip(planes, new_planes):
+        same_planes(plane, new_plane)
+
+
+@pytest.mark.parametrize(
+    ("name", "suffix", "reason"),
+    [
+        ("pages.tif", ".png", "PNG holds one picture, but there are 4 planes"),
+        ("pages-rgb.tif", ".fits", "FITS holds grey planes"),
+        ("uint8-RGB.tif", ".zarr", "OME-Zarr holds grey planes"),
+        ("float16-grey.tif", ".fits", "float16"),
+        ("uint8-grey.tif", ".webp", "WebP holds RGB"),
+        ("uint16-RGB.tif", ".webp", "WebP holds 8-bit"),
+        ("premultiplied.tif", ".webp", "WebP holds 8-bit"),
+        ("shaped.tif", ".zarr", "OME-Zarr has axes t, c, z"),
+    ],
+)
+def test_refusals_come_before_the_work(tmp_path, name, suffix, reason):
+    with io.open_source(corpus.make(name, tmp_path)) as source:
+        for attempt in (io.check_output, io.create):
+            with pytest.raises(FileError, match=reason):
+                attempt(tmp_path / f"b{suffix}", source)
+
+
+def test_a_missing_extra_is_named(tmp_path, monkeypatch):
+    path = corpus.make("int16.fits", tmp_path)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for attempt in (lambda: io.open_source(path), lambda: io.check_output(tmp_path / "b.fits")):
+        with pytest.raises(FileError, match=r"pip install 'slir\[fits\]'"):
+            attempt()
+    with pytest.raises(FileError, match=r"pip install 'slir\[zarr\]'"):
+        io.check_output(tmp_path / "b.ome.zarr")
+
+
+# --- windows -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["zstd-tiles-MM-RGB8.tif", "planar-uint16-tiles-zlib.tif", "cube.fits", "pages.tif"])
+def test_windows_are_parts_of_the_whole(tmp_path, name):
+    rng = np.random.default_rng(0)
+    with io.open_source(corpus.make(name, tmp_path)) as source:
+        whole = [source.read(plane).interleaved() for plane in range(source.planes)]
+        for _ in range(40):
+            plane = int(rng.integers(source.planes))
+            top, bottom = sorted(rng.choice(corpus.HEIGHT + 1, 2, replace=False))
+            left, right = sorted(rng.choice(corpus.WIDTH + 1, 2, replace=False))
+            window = source.read(plane, slice(top, bottom), slice(left, right)).interleaved()
+            np.testing.assert_array_equal(window, whole[plane][top:bottom, left:right])
+
+
+@pytest.mark.parametrize("window", [(5, 15, 0), (0, 10, 3), (0, 9, 0)])
+def test_windows_out_of_turn_are_refused_and_leave_nothing(tmp_path, window):
+    top, bottom, left = window
+
+    def attempt():
+        with io.create(tmp_path / "b.tif", source) as sink:
+            sink.write(source.read(0, slice(0, 10)), rows=slice(top, bottom), cols=slice(left, None))
+
+    with (
+        io.open_source(corpus.make("uint16-RGB.tif", tmp_path)) as source,
+        pytest.raises(ValueError, match=r"out of turn|cannot be filled"),
+    ):
+        attempt()
+    assert [path.name for path in tmp_path.iterdir()] == ["uint16-RGB.tif"]
+
+
+@pytest.mark.parametrize("suffix", [".tif", ".fits", ".zarr", ".png"])
+@pytest.mark.parametrize(("failure", "words"), [(RuntimeError("half way"), "half way"), (None, "row 20 of plane 0")])
+def test_a_failure_half_way_leaves_what_was_there(tmp_path, suffix, failure, words):
+    before, after = corpus.make("uint16-grey.tif", tmp_path), tmp_path / f"b{suffix}"
+    copied(before, after)
+    _, (old,) = all_planes(after)
+
+    def attempt():
+        with io.open_source(before) as source, io.create(after, source) as sink:
+            sink.write(source.read(0, slice(0, 20)), rows=slice(0, 20))
+            if failure is not None:
+                raise failure
+
+    with pytest.raises((RuntimeError, ValueError), match=words):
+        attempt()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([after.name, before.name])
+    _, (new,) = all_planes(after)
+    same_planes(old, new)
+    copied(before, after)  # and what is there already is replaced
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([after.name, before.name])
+
+
+def test_a_large_tiled_file_is_copied_in_little_memory(tmp_path):
+    side, band = 4000, 512
+    tiles = {"tile": (256, 256), "compression": "zlib", "predictor": True}
+    row = (np.arange(side, dtype=np.uint16) * 3)[None].repeat(side, axis=0)
+    tifffile.imwrite(tmp_path / "a.tif", row + np.arange(side, dtype=np.uint16)[:, None], metadata=None, **tiles)
+    del row
+    tracemalloc.start()
+    copied(tmp_path / "a.tif", tmp_path / "b.tif", band=band, across=band)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 40e6
+    with tifffile.TiffFile(tmp_path / "a.tif") as old, tifffile.TiffFile(tmp_path / "b.tif") as new:
+        assert new.pages[0].tile == (256, 256)
+        np.testing.assert_array_equal(old.asarray(), new.asarray())
+
+
+def test_one_large_strip_is_said_to_be_decoded_whole(tmp_path):
+    pixels = np.zeros((6000, 6000), np.uint16)
+    tifffile.imwrite(tmp_path / "a.tif", pixels, compression="zlib", rowsperstrip=6000, metadata=None)
+    with io.open_source(tmp_path / "a.tif") as source:
+        assert not source.large
+        assert "decoded whole" in source.notes[0]

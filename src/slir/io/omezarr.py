@@ -92,6 +92,9 @@ class ZarrSink(Sink):
         super().__init__(path, head)
         private = head.meta.private.get(NAME)
         self._private = private if isinstance(private, Private) else None
+        leading = "" if self._private else zarr_meta.new_axes(head.axes) or ""
+        #: OME-Zarr wants axes in the order t, c, z, whatever order the planes come in.
+        self._order = [leading.index(axis) for axis in "tcz" if axis in leading]
 
     def _place(self) -> contextlib.AbstractContextManager[Path]:
         return whole_folder(self.path)
@@ -101,7 +104,7 @@ class ZarrSink(Sink):
 
         with _quiet():
             if self._private is None:
-                self._levels = _new_store(temporary, self.head, self.path.stem)
+                self._levels = _new_store(temporary, self.head, self._order, self.path.stem)
             else:
                 levels = _copied_store(temporary, self._private, self.head)
                 self._levels = [zarr.open_array(level, mode="r+") for level in levels]
@@ -111,8 +114,12 @@ class ZarrSink(Sink):
 
     def _put(self, plane: int, top: int, rows: np.ndarray) -> None:
         finest = self._levels[0]
+        place = place_of(plane, finest.shape)
+        if self._order:
+            found = np.unravel_index(plane, self.head.shape)
+            place = tuple(int(found[axis]) for axis in self._order)
         with _quiet():
-            finest[(*place_of(plane, finest.shape), slice(top, top + len(rows)))] = rows[..., 0]
+            finest[(*place, slice(top, top + len(rows)))] = rows[..., 0]
 
     def _finish(self) -> None:
         with _quiet():
@@ -136,11 +143,12 @@ def place_of(plane: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(int(at) for at in np.unravel_index(plane, shape[:-2])) if len(shape) > 2 else ()
 
 
-def _new_store(folder: Path, head: Head, name: str) -> list[Any]:
+def _new_store(folder: Path, head: Head, order: list[int], name: str) -> list[Any]:
     """An image of version 0.4, which most programs read, with levels down to a small one."""
     import zarr
 
-    leading = zarr_meta.new_axes(head.axes) or ""
+    named = zarr_meta.new_axes(head.axes) or ""
+    leading, shape = "".join(named[axis] for axis in order), tuple(head.shape[axis] for axis in order)
     sizes = [head.size]
     while max(sizes[-1]) > _SMALLEST:
         sizes.append((max(1, sizes[-1][0] // 2), max(1, sizes[-1][1] // 2)))
@@ -150,7 +158,7 @@ def _new_store(folder: Path, head: Head, name: str) -> list[Any]:
     encoding: Any = {"name": "v2", "separator": "/"}
     return [
         root.create_array(
-            str(level), shape=(*head.shape, *size), dtype=head.dtype, chunks=chunk, chunk_key_encoding=encoding
+            str(level), shape=(*shape, *size), dtype=head.dtype, chunks=chunk, chunk_key_encoding=encoding
         )
         for level, size in enumerate(sizes)
     ]

@@ -102,8 +102,8 @@ def new_attributes(axes: str, levels: int, name: str) -> dict[str, Any]:
 
 
 def new_axes(axes: str) -> str | None:
-    """The leading axes of another format as OME-Zarr names and orders them, or None where it has none for them."""
+    """The leading axes of another format, as OME-Zarr names them, or None where it has no names for them."""
     names = axes.lower()
     if len(names) == 1 and names not in "tcz":
         names = "z"
-    return names if names in ("", "t", "c", "z", "tc", "tz", "cz", "tcz") else None
+    return names if set(names) <= set("tcz") and len(set(names)) == len(names) else None
