@@ -160,8 +160,8 @@ def run(job: Job, *, sidecar: bool = True, progress: Progress | None = None) -> 
     ours = sidecars.is_sidecar(place)
     if sidecar and place.exists() and not ours:
         raise FileError(place, "exists already and is no sidecar of slir", "Move it, or restore without a sidecar.")
-    start = time.perf_counter()
     with _caught() as told, staged(job.output) as stage, _threads(job.threads) as threads:
+        start = time.perf_counter()
         inputs = sidecars.fingerprints(job) if sidecar else {}  # before the work: the output may replace the image
         head, found = _engine(job, stage.output, progress)
         outcome = Outcome(

@@ -40,11 +40,17 @@ def settings(job: Job) -> dict[str, Any]:
 
 
 def fingerprints(job: Job) -> dict[str, dict[str, str]]:
-    """The files that take part, by their hashes. A model inside slir is known by the hash of all of them."""
+    """The files that take part, by their hashes. The models inside slir are known by the hash of all of them."""
+    files = _files(job)
+    return files if "model" in files else files | {"model": {"inside_slir": _inside()}}
+
+
+def _files(job: Job) -> dict[str, dict[str, str]]:
     files = {"input": {"path": str(job.image), "sha256": digest(job.image)}}
     if job.task == "inpaint" and isinstance(job.mask, Path):
         files["mask"] = _named(job.mask)
-    files["model"] = {"inside_slir": _inside()} if job.model is None else _named(job.model)
+    if job.model is not None:
+        files["model"] = _named(job.model)
     return files
 
 
@@ -154,9 +160,9 @@ class Sidecar:
                 return f"was made with another {name}" + _versus(then.get(name), now.get(name))
         if digest(self.output) != self.record["output"]["sha256"]:
             return "is not the file that its sidecar tells of"
-        for what, entry in fingerprints(job).items():
-            own = self.record.get(what, {})
-            if own.get("sha256") != entry.get("sha256"):  # models inside slir have none: another release is no reason
+        files = _files(job)  # a model inside slir is none: another release alone is no reason to do all again
+        for what in ("input", "mask", "model"):
+            if self.record.get(what, {}).get("sha256") != files.get(what, {}).get("sha256"):
                 return f"was made from another {what}"
         return None
 

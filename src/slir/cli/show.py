@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from slir.batch import Planned, Report
     from slir.jobs import Job, Outcome
 
+SCREENFUL = 20
 DONE = {"denoise": "denoised", "deblur": "deblurred", "upsample": "upsampled", "inpaint": "inpainted"}
 
 
@@ -144,8 +145,8 @@ class Screen:
         left = f", {self.left} not begun" if self.left else ""
         counts = ", ".join(f"{number} {status}" for status, number in self.counts.items())
         done(f"{counts}{left} in {seconds(taken)}", quiet=self.quiet)
-        for reason in self.failures:
-            done(f"  failed: {reason}", quiet=self.quiet)
+        for reason in self.failures if self.expected > SCREENFUL else ():
+            done(f"  failed: {reason}", quiet=self.quiet)  # again: where it stood is out of sight
 
 
 @dataclass
@@ -193,7 +194,8 @@ class Plan:
             guess = {"seconds": round(taken, 3), "memory": held, "jobs": self.workers}
             typer.echo(as_json({"summary": {**counts, **guess}}))
             return
-        counts_line = ", ".join(f"{number} to be {status}" for status, number in self.counts.items())
+        words = zip(self.counts.values(), ("to restore", "to skip", "that would fail"))
+        counts_line = ", ".join(f"{number} {word}" for number, word in words)
         at_once = "" if self.workers == 1 else f" with {self.workers} files at a time"
         guess_line = f"estimated {seconds(taken)} and {memory(held)}{at_once}; nothing was written"
         done(f"{counts_line}: {guess_line}", quiet=self.quiet)

@@ -1,0 +1,328 @@
+"""One file: restored, written down, and restored again to the same bytes."""
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+
+import slir
+from slir import io, jobs, sidecars, staging
+from slir.errors import FileError, InputError
+from slir.io import Picture
+from slir.jobs import Job, parse_sigma, run
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def noisy(height=32, width=36, seed=0):
+    rows, cols = np.mgrid[:height, :width]
+    clean = 60 + 120 * ((rows // 8 + cols // 8) % 2)
+    return (clean + np.random.default_rng(seed).normal(0, 8, clean.shape)).clip(0, 255).round().astype(np.uint8)
+
+
+@pytest.fixture
+def image(tmp_path):
+    io.write(tmp_path / "in.png", Picture(noisy()))
+    return tmp_path / "in.png"
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """The identity in the place of the restoration; the rest as it is."""
+    monkeypatch.setattr(jobs, "_restored", lambda job, picture, settings: slir.tasks.Result(picture.pixels, {}))
+
+
+def names(folder):
+    return sorted(path.name for path in Path(folder).iterdir())
+
+
+# --- the same bytes again ------------------------------------------------------------------------------------------
+
+
+def tasks(folder):
+    """One job of every task, with settings of every kind."""
+    image, out = folder / "in.png", folder / "out.png"
+    mask = np.zeros((32, 36), np.uint8)
+    mask[4:20, 10:13] = 255
+    io.write(folder / "mask.png", Picture(mask))
+    kernel = np.outer([0.2, 0.5, 0.3], [0.25, 0.5, 0.25])
+    return {
+        "denoise": Job("denoise", image, out, sigma="poisson-gaussian"),
+        "deblur": Job("deblur", image, out, sigma="3%", psf=slir.psf.motion(5.3, 20), made_by="motion 5.3,20"),
+        "upsample": Job("upsample", image, folder / "out.tif", sigma=0.1, factor=2, antialias=kernel),
+        "inpaint": Job("inpaint", image, out, sigma=0, mask=folder / "mask.png", data_range=(0.0, 255.0), seed=3),
+    }
+
+
+@pytest.mark.parametrize("task", ["denoise", "deblur", "upsample", "inpaint"])
+def test_a_sidecar_gives_the_same_bytes(image, tmp_path, task):
+    job = tasks(tmp_path)[task]
+    outcome = run(job)
+    assert (outcome.size, outcome.planes, outcome.dtype) == ((32, 36), 1, "uint8")
+    assert outcome.seconds > 0
+    beside = staging.sidecar_of(job.output)
+    record = json.loads(beside.read_text())
+    assert record["output"]["sha256"] == staging.digest(job.output)
+    assert record["found"]["sigma"] == outcome.sigma
+    again = sidecars.load(beside).job(tmp_path / f"again{job.output.suffix}")
+    run(again)
+    assert again.output.read_bytes() == job.output.read_bytes()
+    assert sidecars.settings(again) == sidecars.settings(job)
+    assert sidecars.load(beside).changes() == []
+
+
+def test_kernels_are_written_with_all_their_digits(image, tmp_path, quick):
+    psf = np.random.default_rng(0).random((5, 7)) / 3
+    run(Job("deblur", image, tmp_path / "out.png", psf=psf, sigma=np.nextafter(2, 3)))
+    again = sidecars.load(tmp_path / "out.png.json").job()
+    np.testing.assert_array_equal(again.psf, psf)
+    assert again.sigma == np.nextafter(2, 3)
+    assert again.output == tmp_path / "out.png"
+
+
+def test_a_tree_may_be_moved(image, tmp_path, quick):
+    home = tmp_path / "home"
+    (home / "results").mkdir(parents=True)
+    shutil.move(image, home / "in.png")
+    run(Job("denoise", home / "in.png", home / "results" / "out.png"))
+    shutil.move(home, tmp_path / "moved")
+    sidecar = sidecars.load(tmp_path / "moved" / "results" / "out.png.json")
+    assert sidecar.changes() == []
+    assert sidecar.job().image == tmp_path / "moved" / "in.png"
+
+
+def test_what_has_changed_is_noticed(image, tmp_path, quick, monkeypatch):
+    job = tasks(tmp_path)["inpaint"]
+    (tmp_path / "model.safetensors").write_bytes(b"one")
+    monkeypatch.setattr(jobs, "load_model", lambda job: None)
+    run(replace(job, model=tmp_path / "model.safetensors"))
+    sidecar = sidecars.load(tmp_path / "out.png.json")
+    io.write(image, Picture(noisy(seed=1)))
+    (tmp_path / "model.safetensors").write_bytes(b"two")
+    os.remove(tmp_path / "mask.png")
+    first, second, third = sidecar.changes()
+    assert "input" in first
+    assert "has changed" in first
+    assert "mask" in second
+    assert "is not there" in second
+    assert "model.safetensors has changed" in third
+    assert sidecar.other_versions() == []
+    monkeypatch.setattr(sidecars, "versions", lambda: {"slir": "9.9"})
+    assert sidecar.other_versions() == [f"slir {slir.__version__}, now 9.9"]
+
+
+def test_other_models_inside_slir_are_noticed(image, tmp_path, quick, monkeypatch):
+    run(Job("denoise", image, tmp_path / "out.png"))
+    monkeypatch.setattr(sidecars, "_inside", lambda: "others")
+    (text,) = sidecars.load(tmp_path / "out.png.json").changes()
+    assert "the models inside slir" in text
+
+
+def test_threads_are_set_noted_and_set_back(image, tmp_path, monkeypatch):
+    import torch
+
+    seen = []
+    monkeypatch.setattr(
+        jobs, "_restored", lambda job, picture, _: seen.append(torch.get_num_threads()) or slir.tasks.Result(noisy())
+    )
+    run(Job("denoise", image, tmp_path / "out.png", threads=3))
+    assert seen == [3]
+    assert torch.get_num_threads() == 1
+    assert sidecars.load(tmp_path / "out.png.json").job().threads == 3
+
+
+@pytest.mark.parametrize(
+    ("contents", "reason"),
+    [
+        (b"{", "not JSON"),
+        (b"[]", "no sidecar"),
+        (b'{"slir": "restoration", "version": 99}', "version 99"),
+        (b'{"slir": "restoration", "version": 1, "task": "denoise", "settings": {}}', "lacks settings.data_range"),
+    ],
+)
+def test_what_is_no_sidecar(tmp_path, contents, reason):
+    (tmp_path / "out.png.json").write_bytes(contents)
+    with pytest.raises(FileError, match=reason):
+        sidecars.load(tmp_path / "out.png.json")
+
+
+def test_a_sidecar_that_was_tampered_with(image, tmp_path, quick):
+    run(Job("denoise", image, tmp_path / "out.png"))
+    path = tmp_path / "out.png.json"
+    record = json.loads(path.read_text())
+    record["settings"]["colour"] = "blue"
+    path.write_text(json.dumps(record))
+    with pytest.raises(FileError, match="damaged sidecar"):
+        sidecars.load(path).job()
+
+
+# --- whole or not at all -------------------------------------------------------------------------------------------
+
+
+def test_a_failure_leaves_what_was_there(image, tmp_path, monkeypatch):
+    (tmp_path / "out.png").write_bytes(b"precious")
+
+    def fail(*_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(jobs, "_restored", fail)
+    with pytest.raises(ZeroDivisionError):
+        run(Job("denoise", image, tmp_path / "out.png"))
+    assert names(tmp_path) == ["in.png", "out.png"]
+    assert (tmp_path / "out.png").read_bytes() == b"precious"
+
+
+def test_the_sidecar_comes_first(image, tmp_path, quick, monkeypatch):
+    """Killed between the two, a run leaves a sidecar that does not fit what lies beside it."""
+    run(Job("denoise", image, tmp_path / "out.png"))
+    before = (tmp_path / "out.png").read_bytes()
+    io.write(image, Picture(noisy(seed=1)))
+    replaced = []
+
+    def kill(source, target):
+        if Path(target) == tmp_path / "out.png":
+            raise KeyboardInterrupt
+        if Path(target).parent == tmp_path:
+            replaced.append(Path(target).name)
+        os.rename(source, target)
+
+    monkeypatch.setattr(os, "replace", kill)
+    job = Job("denoise", image, tmp_path / "out.png")
+    with pytest.raises(KeyboardInterrupt):
+        run(job)
+    assert replaced == ["out.png.json"]
+    assert (tmp_path / "out.png").read_bytes() == before
+    assert sidecars.load(tmp_path / "out.png.json").differs(job) == "is not the file that its sidecar tells of"
+
+
+def test_left_overs_are_removed_and_work_underway_is_not(tmp_path):
+    dead = tmp_path / f"{staging.PREFIX}dead{staging.SUFFIX}"
+    dead.mkdir()
+    (dead / "half.png").write_bytes(b"half")
+    with staging.staged(tmp_path / "out.png") as stage:
+        assert staging.clear_stale([tmp_path, tmp_path / "none"]) == 1
+        assert names(tmp_path) == [stage.output.parent.name]
+        stage.output.write_bytes(b"whole")
+    assert names(tmp_path) == ["out.png"]
+
+
+def test_links_stay_links_and_rights_stay(image, tmp_path, quick):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "out.png").write_bytes(b"old")
+    os.chmod(tmp_path / "real" / "out.png", 0o640)
+    (tmp_path / "out.png").symlink_to(tmp_path / "real" / "out.png")
+    run(Job("denoise", image, tmp_path / "out.png"))
+    assert (tmp_path / "out.png").is_symlink()
+    assert io.read(tmp_path / "real" / "out.png").size == (32, 36)
+    assert (tmp_path / "real" / "out.png").stat().st_mode & 0o777 == 0o640
+    assert names(tmp_path / "real") == ["out.png", "out.png.json"]
+
+
+def test_folders_are_results_too(tmp_path):
+    """As Zarr images are."""
+    for text in ("one", "two"):
+        with staging.staged(tmp_path / "image.zarr") as stage:
+            (stage.output / "0").mkdir(parents=True)
+            (stage.output / "0" / "chunk").write_text(text)
+    assert (tmp_path / "image.zarr" / "0" / "chunk").read_text() == "two"
+    assert names(tmp_path) == ["image.zarr"]
+    shutil.copytree(tmp_path / "image.zarr", tmp_path / "copy.zarr")
+    assert staging.digest(tmp_path / "image.zarr") == staging.digest(tmp_path / "copy.zarr")
+    (tmp_path / "copy.zarr" / "0" / "chunk").rename(tmp_path / "copy.zarr" / "0" / "piece")
+    assert staging.digest(tmp_path / "image.zarr") != staging.digest(tmp_path / "copy.zarr")
+
+
+def test_json_of_others_is_left_alone(image, tmp_path, quick):
+    (tmp_path / "out.png.json").write_text("{}")
+    with pytest.raises(FileError, match="no sidecar of slir"):
+        run(Job("denoise", image, tmp_path / "out.png"))
+    run(Job("denoise", image, tmp_path / "out.png"), sidecar=False)
+    assert (tmp_path / "out.png.json").read_text() == "{}"
+
+
+def test_without_a_sidecar_the_one_before_goes(image, tmp_path, quick):
+    run(Job("denoise", image, tmp_path / "out.png"))
+    run(Job("denoise", image, tmp_path / "out.png", sigma=3), sidecar=False)
+    assert names(tmp_path) == ["in.png", "out.png"]
+
+
+# --- what jobs say before they begin -------------------------------------------------------------------------------
+
+
+def test_checks(image, tmp_path):
+    out = tmp_path / "out.png"
+    assert Job("denoise", image, out).check().size == (32, 36)
+    with pytest.raises(InputError, match="task must be one of"):
+        Job("sharpen", image, out)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="psf must be given"):
+        Job("deblur", image, out)
+    with pytest.raises(InputError, match="mask must be given"):
+        Job("inpaint", image, out)
+    with pytest.raises(InputError, match="threads must be"):
+        Job("denoise", image, out, threads=0)
+    with pytest.raises(InputError, match="which hold no NaN"):
+        Job("inpaint", image, out, mask="nan").check()
+    with pytest.raises(FileError, match="no such model"):
+        Job("denoise", image, out, model=tmp_path / "none.safetensors").check()
+    with pytest.raises(FileError, match="does not exist"):
+        Job("denoise", image, tmp_path / "none" / "out.png").check()
+    io.write(tmp_path / "mask.png", Picture(np.zeros((3, 3), np.uint8)))
+    with pytest.raises(FileError, match="3 × 3 pixels for an image of 36 × 32"):
+        Job("inpaint", image, out, mask=tmp_path / "mask.png").check()
+    assert names(tmp_path) == ["in.png", "mask.png"]
+
+
+def test_ranges_that_only_the_user_knows(tmp_path):
+    tifffile.imwrite(tmp_path / "in.tif", noisy().astype(np.float32) / 255, metadata=None)
+    tifffile.imwrite(tmp_path / "int.tif", noisy().astype(np.int32), metadata=None)
+    with pytest.raises(InputError, match="data_range must be given"):
+        Job("denoise", tmp_path / "in.tif", tmp_path / "out.tif").check()
+    with pytest.raises(InputError, match="sigma must be in pixel values"):
+        Job("denoise", tmp_path / "int.tif", tmp_path / "out.tif", sigma="10%").check()
+    job = Job("denoise", tmp_path / "int.tif", tmp_path / "out.tif", sigma="10%", data_range=(-1.0, 1.0))
+    assert job._limits(job.check()) == ((-1.0, 1.0), 0.2)
+
+
+def test_sigma_is_read():
+    assert parse_sigma("auto") == ("name", "auto")
+    assert parse_sigma(" Poisson-Gaussian ") == ("name", "poisson-gaussian")
+    assert parse_sigma("10%") == ("percent", 10.0)
+    assert parse_sigma(2) == ("value", 2.0)
+    for bad in ("loud", "", "%", "-1", "nan", "inf%", float("nan"), -2.0):
+        with pytest.raises(InputError, match="sigma must"):
+            parse_sigma(bad)
+
+
+# --- stacks, alpha, NaN --------------------------------------------------------------------------------------------
+
+
+def test_stacks_are_restored_plane_by_plane(tmp_path):
+    stack = np.stack([noisy(seed=seed) for seed in range(3)])
+    tifffile.imwrite(tmp_path / "in.tif", stack, imagej=True)
+    seen = []
+    job = Job("denoise", tmp_path / "in.tif", tmp_path / "out.tif", sigma=8)
+    outcome = run(job, progress=lambda done, total, what: seen.append((done, total)))
+    assert outcome.planes == 3
+    assert outcome.sigma == 8
+    restored = tifffile.imread(tmp_path / "out.tif")
+    for plane, before in zip(restored, stack):
+        np.testing.assert_array_equal(plane, slir.denoise(before, sigma=8))
+    assert seen[-1][0] == seen[-1][1]
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+def test_pixels_that_are_nan_are_filled(tmp_path):
+    image = noisy().astype(np.float32) / 255
+    image[5:9, 7] = np.nan
+    tifffile.imwrite(tmp_path / "in.tif", image, metadata=None)
+    run(Job("inpaint", tmp_path / "in.tif", tmp_path / "out.tif", sigma=0, mask="nan", data_range=1.0))
+    after = tifffile.imread(tmp_path / "out.tif")
+    known = np.isfinite(image)
+    assert np.isfinite(after).all()
+    np.testing.assert_array_equal(after[known], image[known])
+    assert sidecars.load(tmp_path / "out.tif.json").job().mask == "nan"
