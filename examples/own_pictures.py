@@ -40,7 +40,7 @@ def page(rng: np.random.Generator, side: int = 256) -> np.ndarray:
 def main(argv: list[str] | None = None) -> Story:
     story = Story.begin(__file__, __doc__, argv)
     rng = np.random.default_rng(0)
-    clean_pages = [page(rng) for _ in range(6)]
+    clean_pages = [page(rng, 80 if story.short else 256) for _ in range(6)]
     psf, sigma = slir.psf.defocus(2.5), 4.0
     seen, truth = blurred(page(rng, 128 if story.short else 256), psf)
     photo = recorded(seen, sigma, rng)
@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> Story:
     # sigma of a model counts where the range is 1. More crops and cells, and more time, would gain a little more.
     effort = {"crops": 24, "side": 128, "cells": 40}
     if story.short:
-        effort = {"crops": 6, "side": 56, "cells": 4, "stages": 2}
+        effort = {"crops": 6, "side": 56, "cells": 1, "stages": 2}
     started = time.perf_counter()
     model = slir.fit(clean_pages, operator=slir.operators.Blur(psf), sigma=sigma / 255, **effort)
     minutes = (time.perf_counter() - started) / 60

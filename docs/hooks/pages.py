@@ -15,7 +15,15 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-GALLERY = ("photograph", "scan", "enlarge", "microscopy", "astronomy", "own_pictures", "settings")  # scripts in examples/
+GALLERY = (
+    "photograph",
+    "scan",
+    "enlarge",
+    "microscopy",
+    "astronomy",
+    "own_pictures",
+    "settings",
+)  # scripts in examples/
 DESCRIBED = {
     "photograph-shaken": "A heron, shaken, restored, and the truth",
     "photograph-shaken-near": "The same from near",
@@ -69,8 +77,8 @@ def overview() -> str:
     """The gallery's first page: a figure and a link for each script."""
     parts = [
         "# Gallery",
-        "Each of these is a script in `examples/` that degrades a picture, restores it and measures what was gained. No "
-        "model was learnt from any of the pictures. `make gallery` makes the figures anew; `python "
+        "Each of these is a script in `examples/` that degrades a picture, restores it and measures what was gained. "
+        "No model was learnt from any of the pictures. `make gallery` makes the figures anew; `python "
         "examples/photograph.py --out DIR` runs one of them.",
     ]
     for name in GALLERY:
