@@ -192,6 +192,16 @@ for dtype, (pieces, cut), name in itertools.product(("uint8", "uint16", "float32
         tiff(path, noise(3, dtype), planarconfig="separate", compression=name, **cut)
 
 
+for pieces, cut in PIECES.items():
+    for kind in ("ycbcr", "rgb", "minisblack"):
+
+        @case(f"jpeg-{pieces}-{kind}.tif")
+        def _(path, cut=cut, kind=kind):
+            cut = {"rowsperstrip": 16} if "rowsperstrip" in cut else cut
+            planes = ramp(1 if kind == "minisblack" else 3)
+            tiff(path, planes, photometric=kind, compression="jpeg", compressionargs={"level": 95}, **cut)
+
+
 OTHER_TIFFS = {
     "big": {"bigtiff": True},
     "big-MM": {"bigtiff": True, "byteorder": ">", "compression": "zlib"},

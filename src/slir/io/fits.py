@@ -71,7 +71,9 @@ class FitsSource(Source):
 
         stat = os.stat(self.path)
         options: dict[str, Any] = {"memmap": False, "lazy_load_hdus": True, "do_not_scale_image_data": True}
-        parts = self._stack.enter_context(fits.open(self.path, **options))
+        stream = open(self.path, "rb")  # noqa: SIM115  (astropy does not close what it cannot read)
+        self._stack.callback(stream.close)
+        parts = self._stack.enter_context(fits.open(stream, **options))
         part = _first_picture(parts)
         places = part.fileinfo()
         self._compressed = isinstance(part, fits.CompImageHDU)
@@ -210,7 +212,7 @@ def _first_picture(parts: Any) -> Any:
     for part in parts:
         if part.is_image and 2 <= part.header.get("NAXIS", 0) <= _MOST_AXES:
             return part
-    raise ValueError("holds no picture: none of its parts has two axes")
+    raise ValueError("holds no picture of two or more dimensions")
 
 
 def _stored_header(path: Path, places: dict) -> Header:

@@ -57,7 +57,7 @@ def _opened(data: bytes) -> Iterator[Image.Image]:
     with warnings.catch_warnings():
         # Pillow warns of metadata it cannot parse and of sizes under its own limit; neither spoils the pixels.
         warnings.simplefilter("ignore")
-        with Image.open(io.BytesIO(data), formats=["JPEG", "MPO"]) as image:
+        with Image.open(io.BytesIO(data), formats=["JPEG"]) as image:
             yield image
 
 

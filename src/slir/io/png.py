@@ -73,9 +73,9 @@ def begin(data: bytes) -> tuple[Head, Callable[[], np.ndarray]]:
 
     def decode() -> np.ndarray:
         if header.depth < 16:
-            planes = _by_pillow(data, {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}[head.channels])
+            planes = _by_pillow(chunks, {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}[head.channels])
             return planes if planes.ndim == 3 else planes[..., None]
-        planes = _sixteen_bits(data, packed, header)
+        planes = _sixteen_bits(chunks, packed, header)
         return planes if key is None or header.colour not in (_GREY, _RGB) else _with_key(planes, key)
 
     return head, decode
@@ -135,19 +135,26 @@ def _header(chunks: list[tuple[bytes, bytes]]) -> _Header:
     return _Header(width, height, depth, colour, bool(interlace))
 
 
-def _sixteen_bits(data: bytes, packed: list[bytes], header: _Header) -> np.ndarray:
+def _sixteen_bits(chunks: list[tuple[bytes, bytes]], packed: list[bytes], header: _Header) -> np.ndarray:
     if header.colour == _GREY:
-        return _by_pillow(data, "I;16").astype(np.uint16)[..., None]
+        return _by_pillow(chunks, "I;16").astype(np.uint16)[..., None]
     if header.interlaced:
         raise ValueError("is interlaced with 16 bits a channel, which slir cannot read")
     channels = _CHANNELS[header.colour]
     return png_codec.decode(packed, height=header.height, width=header.width, channels=channels, dtype=np.uint16)
 
 
-def _by_pillow(data: bytes, mode: str) -> np.ndarray:
+def _by_pillow(chunks: list[tuple[bytes, bytes]], mode: str) -> np.ndarray:
+    """Pillow sees the pixels only: whatever is wrong with metadata must not stop it."""
+    stream = io.BytesIO()
+    stream.write(SIGNATURE)
+    for kind, body in chunks:
+        if kind in (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND"):
+            _put(stream, kind, body)
+    stream.seek(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow warns of sizes that our own limit allows
-        with Image.open(io.BytesIO(data), formats=["PNG"]) as image:
+        with Image.open(stream, formats=["PNG"]) as image:
             return np.array(image if image.mode == mode else image.convert(mode))
 
 
@@ -163,19 +170,24 @@ def _meta(chunks: list[tuple[bytes, bytes]]) -> Meta:
     """Metadata that cannot be parsed is left out: it never stops the pixels from being read."""
     found: dict[bytes, bytes] = {}
     text: dict[str, str] = {}
+    room = _MOST_TEXT
     for kind, body in chunks:
         found.setdefault(kind, body)
-        if kind in (b"tEXt", b"zTXt", b"iTXt"):
+        if kind in (b"tEXt", b"zTXt", b"iTXt") and room:
             try:
-                keyword, value = _text(kind, body)
-            except (ValueError, zlib.error):
+                keyword, value = _text(kind, body, room)
+            except zlib.error:
+                continue
+            except ValueError:  # not text, or too long: then no more is looked at, in case there are a thousand
+                room //= 2
                 continue
             text.setdefault(keyword, value)
+            room = max(0, room - len(value))
     icc = None
     if b"iCCP" in found:
         _, _, rest = found[b"iCCP"].partition(b"\0")
         try:
-            icc = _small_inflate(rest[1:]) or None
+            icc = _small_inflate(rest[1:], _MOST_TEXT) or None
         except (ValueError, zlib.error):
             icc = None
     resolution = None
@@ -217,22 +229,22 @@ def _meta_chunks(meta: Meta) -> Iterator[tuple[bytes, bytes]]:
         yield b"iTXt", name + b"\0\0\0\0\0" + value.replace("\0", " ").encode()
 
 
-def _text(kind: bytes, body: bytes) -> tuple[str, str]:
+def _text(kind: bytes, body: bytes, most: int) -> tuple[str, str]:
     name, _, rest = body.partition(b"\0")
     keyword = name.decode("latin-1")
     if kind == b"tEXt":
         return keyword, rest.decode("latin-1")
     if kind == b"zTXt":
-        return keyword, _small_inflate(rest[1:]).decode("latin-1")
+        return keyword, _small_inflate(rest[1:], most).decode("latin-1")
     packed = rest[:1] == b"\1"
     _language, _, rest = rest[2:].partition(b"\0")
     _translated, _, value = rest.partition(b"\0")
-    return keyword, (_small_inflate(value) if packed else value).decode()
+    return keyword, (_small_inflate(value, most) if packed else value).decode()
 
 
-def _small_inflate(data: bytes) -> bytes:
+def _small_inflate(data: bytes, most: int) -> bytes:
     unpacker = zlib.decompressobj()
-    out = unpacker.decompress(data, _MOST_TEXT)
+    out = unpacker.decompress(data, most)
     if not unpacker.eof:
         raise ValueError("longer than any metadata should be")
     return out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -171,7 +172,7 @@ def reasons(path: Path, form: str) -> Iterator[None]:
     except MemoryError as error:
         raise FileError(path, "does not fit into memory", "Crop it, or use a machine with more.") from error
     except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = re.sub(r" <_io\S* object at \w+>", "", " ".join(str(error).split())) or type(error).__name__
         if not reason.startswith(("is ", "has ", "holds ", "ends ", "declares ", "would ", "its ", "only ")):
             reason = f"cannot be decoded as {form} ({reason[:200]})"
         raise FileError(path, reason, _remedy(reason)) from error
@@ -179,7 +180,9 @@ def reasons(path: Path, form: str) -> Iterator[None]:
 
 def _remedy(reason: str) -> str:
     """What to do about a file that does not decode, by the words of the reason."""
+    again = "Copy, download or export it again."
     for words, remedy in (
+        (("truncated", "damaged"), again),
         (("pages",), "Save each page as a file of its own."),
         (("animation",), "Save one frame as a file of its own."),
         (("interlaced",), "Save it without interlacing, or as TIFF."),
@@ -189,4 +192,4 @@ def _remedy(reason: str) -> str:
     ):
         if any(word in reason for word in words):
             return remedy
-    return "Copy, download or export it again."
+    return again

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import warnings
 import zlib
+from io import BytesIO
 
 import numpy as np
 from PIL import Image
 
 from slir.io.ifd import LONG, SHORT, Layout, Order, Tag, tag, write_directory
-from slir.io.tiff_page import COMPRESSIONS, DEFLATE, JPEG, NONE, OLD_DEFLATE, YCBCR, Page
+from slir.io.tiff_page import COMPRESSIONS, DEFLATE, JPEG, LZW, NONE, OLD_DEFLATE, YCBCR, Page
 
-_BY_LIBTIFF = (5, 32773, 34925, 50000)  # LZW, PackBits, LZMA, zstd: bytes in, bytes out
+_BYTES = {LZW: "lzw", 32773: "packbits", 34925: "lzma", 50000: "zstd"}  # bytes in, bytes out
 _FAX = (2, 3, 4)
-_JPEG_TABLES, _SUBSAMPLING, _REFERENCE = 347, 530, 532
+_JPEG_TABLES = 347
 
 
 def decode(data: bytes, page: Page, rows: int) -> np.ndarray:
@@ -27,7 +27,9 @@ def decode(data: bytes, page: Page, rows: int) -> np.ndarray:
         raw = data
     elif page.compression in (DEFLATE, OLD_DEFLATE):
         raw = _inflate(data, size)
-    elif page.compression in _BY_LIBTIFF or (page.compression in _FAX and page.bits == 1):
+    elif page.compression in _BYTES:
+        raw = _unpack(data, page, rows)
+    elif page.compression in _FAX and page.bits == 1:
         raw = _by_libtiff(data, page, rows)
     else:
         return _by_tifffile(data, page, shape)
@@ -88,6 +90,15 @@ def _unpacked(octets: np.ndarray, page: Page) -> np.ndarray:
     return (bits * weights).sum(axis=2, dtype=np.uint8)[..., None]
 
 
+def _unpack(data: bytes, page: Page, rows: int) -> bytes:
+    """By imagecodecs, where it is installed, since libtiff prints what it finds wrong with damaged files."""
+    try:
+        import imagecodecs
+    except ImportError:
+        return _by_libtiff(data, page, rows)
+    return getattr(imagecodecs, f"{_BYTES[page.compression]}_decode")(data, out=rows * page.row_bytes)
+
+
 def _by_libtiff(data: bytes, page: Page, rows: int) -> bytes:
     """Let Pillow's libtiff unpack a segment, as a TIFF file of 8-bit greys (of 1-bit ones for fax) around it."""
     fax = page.compression in _FAX
@@ -96,27 +107,14 @@ def _by_libtiff(data: bytes, page: Page, rows: int) -> bytes:
     for code in (266, 292, 293):  # order of bits, options of fax
         if fax and code in page.tags:
             tags[code] = page.tags[code].in_order("<")
-    image = _opened(data, page, (rows, width), tags)
-    pixels = np.asarray(image)
+    pixels = np.asarray(_opened(_wrapped(data, page, (rows, width), tags), "TIFF", (rows, width)))
     return np.packbits(pixels, axis=1).tobytes() if fax else pixels.tobytes()
 
 
-def _jpeg(data: bytes, page: Page, shape: tuple[int, int, int]) -> np.ndarray:
-    if page.dtype != np.uint8 or shape[2] not in (1, 3):
-        raise ValueError(f"is compressed by JPEG with {shape[2]} channels of type {page.dtype}, which slir cannot read")
-    kind = page.photometric if shape[2] == 3 else 1
-    tags = {258: tag(SHORT, [8] * shape[2]), 262: tag(SHORT, kind), 277: tag(SHORT, shape[2])}
-    for code in (_JPEG_TABLES, *((_SUBSAMPLING, _REFERENCE) if kind == YCBCR else ())):
-        if code in page.tags:
-            tags[code] = page.tags[code].in_order("<")
-    pixels = np.asarray(_opened(data, page, shape[:2], tags))
-    return pixels.reshape(shape)
-
-
-def _opened(data: bytes, page: Page, size: tuple[int, int], tags: dict[int, Tag]) -> Image.Image:
-    """The image in a TIFF file that is built in memory around one segment."""
+def _wrapped(data: bytes, page: Page, size: tuple[int, int], tags: dict[int, Tag]) -> BytesIO:
+    """A TIFF file around one segment."""
     layout = Layout()
-    stream = io.BytesIO()
+    stream = BytesIO()
     stream.write(layout.start + bytes(4) + data)
     common = {256: size[1], 257: size[0], 273: 8, 278: size[0], 279: len(data)}
     all_tags = {code: tag(LONG, value) for code, value in common.items()}
@@ -125,9 +123,26 @@ def _opened(data: bytes, page: Page, size: tuple[int, int], tags: dict[int, Tag]
     stream.seek(4)
     stream.write(layout.offset.pack(at))
     stream.seek(0)
+    return stream
+
+
+def _jpeg(data: bytes, page: Page, shape: tuple[int, int, int]) -> np.ndarray:
+    """A JPEG file is the page's tables and the segment; Adobe's marker says whether its colours are RGB already."""
+    if page.dtype != np.uint8 or shape[2] not in (1, 3):
+        raise ValueError(f"is compressed by JPEG with {shape[2]} channels of type {page.dtype}, which slir cannot read")
+    tables = page.tags[_JPEG_TABLES].data if _JPEG_TABLES in page.tags else b""
+    marker = b"\xff\xee\0\x0eAdobe\0\x64\0\0\0\0" + bytes([page.photometric == YCBCR]) if shape[2] == 3 else b""
+    pixels = np.asarray(_opened(BytesIO(b"\xff\xd8" + marker + tables[2:-2] + data[2:]), "JPEG", shape[:2]))
+    return pixels.reshape(shape)
+
+
+def _opened(stream: BytesIO, form: str, size: tuple[int, int]) -> Image.Image:
+    """An image that must have the size (height, width)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with Image.open(stream, formats=["TIFF"]) as image:
+        with Image.open(stream, formats=[form]) as image:
+            if image.size != size[::-1]:
+                raise ValueError(f"has a strip or tile of {image.size} pixels instead of {size[::-1]}")
             image.load()
             return image
 

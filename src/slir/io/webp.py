@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from slir.io import exif
-from slir.io.picture import Head, Meta, range_of
+from slir.io.picture import Head, Meta, check_growth, range_of
 
 EXTENSIONS = (".webp",)
 NAME = "WebP"
@@ -31,10 +31,14 @@ def begin(data: bytes) -> tuple[Head, Callable[[], np.ndarray]]:
         raise ValueError("is an animation")
     if b"VP8 " not in chunks and b"VP8L" not in chunks:
         raise ValueError("holds no pixels: the file is truncated or damaged")
+    height, width = _size(chunks)
+    check_growth(Head(size=(height, width), dtype=np.dtype(np.uint8), colour=True), len(data))  # before libwebp does
     with _opened(data) as image:
+        if image.size != (width, height):
+            raise ValueError("has chunks that contradict each other: the file is damaged")
         if image.mode not in ("RGB", "RGBA"):
             raise ValueError(f"has {image.mode} colours, which slir cannot read")
-        (width, height), has_alpha = image.size, image.mode == "RGBA"
+        has_alpha = image.mode == "RGBA"
     block = chunks.get(b"EXIF")
     if block is not None:
         block = block.removeprefix(exif.PREFIX) or None
@@ -95,6 +99,21 @@ def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
             raise ValueError(f"ends inside its {kind.decode('latin-1')!r} chunk: the file is truncated or damaged")
         yield kind, data[at + 8 : at + 8 + length]
         at += 8 + length + length % 2
+
+
+def _size(chunks: dict[bytes, bytes]) -> tuple[int, int]:
+    """(height, width), from the first chunk that says it."""
+    if len(chunks.get(b"VP8X", b"")) >= 10:
+        body = chunks[b"VP8X"]
+        width, height = (int.from_bytes(body[at : at + 3], "little") + 1 for at in (4, 7))
+    elif len(chunks.get(b"VP8L", b"")) >= 5:
+        bits = int.from_bytes(chunks[b"VP8L"][1:5], "little")
+        width, height = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    elif len(chunks.get(b"VP8 ", b"")) >= 10:
+        width, height = (side & 0x3FFF for side in struct.unpack_from("<HH", chunks[b"VP8 "], 6))
+    else:
+        raise ValueError("has a header that makes no sense")
+    return height, width
 
 
 @contextlib.contextmanager

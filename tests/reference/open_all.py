@@ -1,0 +1,55 @@
+"""Opens every file of a folder and reads windows of it; prints what became of each, one JSON object a line.
+
+Run as `python open_all.py FOLDER BYTES`: more than so many bytes cannot be allocated beyond what the imports took.
+"""
+
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+
+
+def outcome(path):
+    from slir.errors import FileError
+    from slir.io import open_source
+
+    start = time.perf_counter()
+    kind, text = "read", ""
+    try:
+        with open_source(path) as source:
+            height, width = source.size
+            source.read(0, slice(0, min(64, height)), slice(0, min(64, width)))
+            source.read(source.planes - 1, slice(height // 2, None) if height * width < 1 << 22 else slice(-1, None))
+    except FileError as error:
+        kind, text = "FileError", str(error)
+    except BaseException as error:
+        kind, text = type(error).__name__, str(error)
+    return {"name": path.name, "kind": kind, "text": text, "seconds": time.perf_counter() - start}
+
+
+def main():
+    folder, limit = Path(sys.argv[1]), int(sys.argv[2])
+    import astropy.io.fits
+    import tifffile
+    import zarr
+
+    import slir.io
+
+    good = [path for path in sorted(folder.iterdir()) if path.name.startswith("good-")]
+    for path in good:  # what is imported late
+        outcome(path)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    bound = pages * resource.getpagesize() + limit
+    resource.setrlimit(resource.RLIMIT_AS, (bound, bound))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    for path in sorted(folder.iterdir()):
+        print(json.dumps(outcome(path)))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(
+        json.dumps({"before": before, "peak": peak, "modules": [m.__name__ for m in (astropy, tifffile, zarr, slir)]})
+    )
+
+
+if __name__ == "__main__":
+    main()
