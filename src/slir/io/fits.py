@@ -77,7 +77,8 @@ class FitsSource(Source):
         part = _first_picture(parts)
         places = part.fileinfo()
         self._compressed = isinstance(part, fits.CompImageHDU)
-        header = part.header.copy() if self._compressed else _stored_header(self.path, places)
+        text = part.header.tostring() if self._compressed else _stored_header(self.path, places)
+        header = fits.Header.fromstring(text)
         sides = [header.get(f"NAXIS{axis}") for axis in range(1, header["NAXIS"] + 1)]
         if not all(isinstance(side, int) and side > 0 for side in sides):
             raise ValueError("has a header that makes no sense")
@@ -91,7 +92,7 @@ class FitsSource(Source):
             raise ValueError(f"declares {' × '.join(map(str, sides))} pixels but holds too few bytes: it is truncated")
         end = places["datLoc"] + places["datSpan"]
         private = Private(
-            header=header.tostring(sep="", endcard=False, padding=False),
+            header=text,
             numbers=self._numbers,
             path=self.path.absolute(),
             stamp=(stat.st_size, stat.st_mtime_ns),
@@ -145,7 +146,8 @@ class FitsSink(Sink):
         self._stream = open(temporary, "wb")  # noqa: SIM115  (closed by _finish or _abandon)
         if self._private is not None:
             self._copy(self._private, self._private.before)
-        self._stream.write(self._header.tostring().encode("ascii"))
+        with _quiet():
+            self._stream.write(self._header.tostring().encode("latin-1"))
 
     def _put(self, plane: int, top: int, rows: np.ndarray) -> None:
         self._stream.write(self._numbers.stored_as(rows[..., 0]).tobytes())
@@ -215,13 +217,11 @@ def _first_picture(parts: Any) -> Any:
     raise ValueError("holds no picture of two or more dimensions")
 
 
-def _stored_header(path: Path, places: dict) -> Header:
-    """The cards as they are stored; astropy's own copy drops some."""
-    from astropy.io import fits
-
+def _stored_header(path: Path, places: dict) -> str:
+    """The cards as they are stored; astropy's own copy drops some. Not all are ASCII, though they should be."""
     with open(path, "rb") as stream:
         stream.seek(places["hdrLoc"])
-        return fits.Header.fromstring(stream.read(places["datLoc"] - places["hdrLoc"]))
+        return stream.read(places["datLoc"] - places["hdrLoc"]).decode("latin-1")
 
 
 @contextlib.contextmanager
