@@ -4,6 +4,9 @@ The models that ship were learnt from photographs of landscapes, buildings and a
 only can do better, with a handful of clean ones: letters are less varied than the world. Six clean pages are shown to
 `slir.fit`, with the blur and the noise that the others suffer from; it needs a minute or two, on a laptop. The page
 that is restored then has other words.
+
+Read such a page with care: what the blur has made alike cannot be told apart again, and an e may come out as an o that
+is as sharp as any other letter.
 """
 
 from __future__ import annotations

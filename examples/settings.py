@@ -16,7 +16,7 @@ import slir
 def main(argv: list[str] | None = None) -> Story:
     story = Story.begin(__file__, __doc__, argv)
     rng = np.random.default_rng(0)
-    side = 72 if story.short else 180
+    side = 72 if story.short else 240
 
     clean = crop(story.picture("cat", (110, 150)), (110, 150), side)
     noisy = recorded(clean, 20, rng)
@@ -47,7 +47,7 @@ def told(story: Story, name: str, shown: dict[str, np.ndarray], truth: np.ndarra
     story.gain(restored[1], psnr(shown[given], truth), psnr(shown[restored[1]], truth))
     for label in (restored[0], restored[2]):
         story.tell(f"{label}: {psnr(shown[label], truth):.2f} dB")
-    story.figure(name, shown, zoom=1 if story.short else 2)
+    story.figure(name, shown)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 from scipy.signal import fftconvolve
 
 from slir.pictures import side_by_side
@@ -68,8 +68,9 @@ class Story:
 
     def figure(self, name: str, images: dict[str, np.ndarray], *, zoom: int = 1) -> None:
         """Write pictures side by side under their labels, `zoom` times enlarged, as a JPEG of moderate size."""
-        enlarged = [image.repeat(zoom, 0).repeat(zoom, 1) for image in images.values()]
-        sheet = Image.fromarray(side_by_side(enlarged, labels=list(images)))
+        size = max(10, sum(zoom * image.shape[1] for image in images.values()) // 65)  # pages show it about 800 wide
+        enlarged = [labelled(image.repeat(zoom, 0).repeat(zoom, 1), label, size) for label, image in images.items()]
+        sheet = Image.fromarray(side_by_side(enlarged))
         path = self.out / f"{self.name}-{name}.jpg"
         for quality in (95, 92, 88, 84, 78, 70):
             stream = io.BytesIO()
@@ -83,6 +84,16 @@ class Story:
         """Leave behind what was told."""
         (self.out / f"{self.name}.txt").write_text("\n".join(self.lines) + "\n", encoding="utf-8")
         return self
+
+
+def labelled(image: np.ndarray, text: str, size: int) -> np.ndarray:
+    """The image under a line of text, on white, as wide as the wider of the two."""
+    font = ImageFont.load_default(size=size)
+    width = max(image.shape[1], int(np.ceil(font.getlength(text))))
+    sheet = Image.new("RGB", (width, image.shape[0] + round(1.5 * size)), "white")
+    ImageDraw.Draw(sheet).text((0, 0), text, fill="black", font=font)
+    sheet.paste(Image.fromarray(np.ascontiguousarray(image)).convert("RGB"), (0, round(1.5 * size)))
+    return np.asarray(sheet)
 
 
 def crop(image: np.ndarray, middle: tuple[int, int], side: int) -> np.ndarray:

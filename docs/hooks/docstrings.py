@@ -30,8 +30,8 @@ def as_markdown(text: str, names: set[str]) -> str:
     text = NEXT.sub(lambda found: f"\n{found[1]}" if found[1] in names else found[1], text)
     lines: list[str] = []
     within = ""
-    for line in text.splitlines():
-        found = ARGUMENT.match(line)
+    for number, line in enumerate(text.splitlines()):
+        found = ARGUMENT.match(line) if number else None  # the first line says what it is
         listed = found[1].split(", ") if found else []
         argument = bool(listed) and names.issuperset(listed)
         kind = _kind(line, within, argument)
