@@ -250,7 +250,7 @@ def test_warnings_are_lines(photo, tmp_path, monkeypatch):
         with warnings.catch_warnings():
             warnings.simplefilter("always")
             warnings.warn("the blur does not\nfit the image", stacklevel=1)
-        return SimpleNamespace(image=image, stats=None)
+        return SimpleNamespace(image=image, stats={})
 
     monkeypatch.setitem(vars(slir), "denoise", warns)
     assert run("denoise", photo, "-o", tmp_path / "o.png").stderr == "warning: the blur does not fit the image\n"

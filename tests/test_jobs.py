@@ -11,7 +11,7 @@ import pytest
 import tifffile
 
 import slir
-from slir import io, jobs, sidecars, staging
+from slir import io, jobs, sidecars, staging, streams
 from slir.errors import FileError, InputError
 from slir.io import Picture
 from slir.jobs import Job, parse_sigma, run
@@ -34,7 +34,12 @@ def image(tmp_path):
 @pytest.fixture
 def quick(monkeypatch):
     """The identity in the place of the restoration; the rest as it is."""
-    monkeypatch.setattr(jobs, "_restored", lambda job, picture, settings: slir.tasks.Result(picture.pixels, {}))
+    monkeypatch.setattr(streams, "restore_file", copied)
+
+
+def copied(source, sink, work, progress=None):
+    sink.write(source.read())
+    return streams.Found(4.25, 1.0)
 
 
 def names(folder):
@@ -127,9 +132,7 @@ def test_threads_are_set_noted_and_set_back(image, tmp_path, monkeypatch):
     import torch
 
     seen = []
-    monkeypatch.setattr(
-        jobs, "_restored", lambda job, picture, _: seen.append(torch.get_num_threads()) or slir.tasks.Result(noisy())
-    )
+    monkeypatch.setattr(streams, "restore_file", lambda *given: seen.append(torch.get_num_threads()) or copied(*given))
     run(Job("denoise", image, tmp_path / "out.png", threads=3))
     assert seen == [3]
     assert torch.get_num_threads() == 1
@@ -170,7 +173,7 @@ def test_a_failure_leaves_what_was_there(image, tmp_path, monkeypatch):
     def fail(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(jobs, "_restored", fail)
+    monkeypatch.setattr(streams, "restore_file", fail)
     with pytest.raises(ZeroDivisionError):
         run(Job("denoise", image, tmp_path / "out.png"))
     assert names(tmp_path) == ["in.png", "out.png"]

@@ -115,8 +115,9 @@ def _beside(meta: io.Meta) -> dict[str, Any]:
         found["colour_profile"] = _profile_name(meta.icc)
     found |= _camera(meta.exif)
     if meta.resolution is not None:
-        found["resolution"] = [meta.resolution.x, meta.resolution.y]
-        found["resolution_unit"] = meta.resolution.unit
+        inches = meta.resolution.per_inch()
+        found["resolution"] = list(inches or (meta.resolution.x, meta.resolution.y))
+        found["resolution_unit"] = "inch" if inches else meta.resolution.unit
     if meta.orientation != 1:
         found["orientation"] = meta.orientation
     if meta.xmp is not None:

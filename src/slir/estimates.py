@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from slir.compute.memory import CPU_TILES
-from slir.io import Head, Picture
-from slir.jobs import NAN, Job, _restored, _threads, load_model, parse_sigma
+from slir.io import Head
+from slir.jobs import Job, load_model, parse_sigma, using_threads
 
 SIDE = 128
 """Of the picture that is timed, in pixels of the result: the time a pixel hardly changes from there on."""
@@ -54,22 +54,21 @@ def calibrate(job: Job) -> float:
 
 
 def _restore(job: Job, side: int) -> None:
+    from slir import tasks
+
     rng = np.random.default_rng(0)
     rows, cols = np.mgrid[:side, :side]
     texture = 128 + 60 * np.sin(rows / 3) * np.cos(cols / 5) + rng.normal(0, 8, (side, side))
     pixels = texture.clip(0, 255).astype(np.float32)
-    if job.task == "inpaint":
-        pixels[rng.random(pixels.shape) < 0.2] = np.nan
+    own: dict[str, Any] = {"mask": rng.random(pixels.shape) < 0.2} if job.task == "inpaint" else job.own
     kind, sigma = parse_sigma(job.sigma)
-    settings: dict[str, Any] = {
-        "sigma": sigma if kind == "name" else 8.0 if sigma else 0.0,
-        "model": load_model(job),
-        "data_range": 255.0,
-        "device": job.device,
-        "rng": job.seed,
-        "return_info": True,
-        "channel_axis": None,
-        "progress": False,
-    }
-    with _threads(job.threads):
-        _restored(replace(job, mask=NAN if job.task == "inpaint" else None), Picture(pixels), settings)
+    with using_threads(job.threads):
+        getattr(tasks, job.task)(
+            pixels,
+            **own,
+            sigma=sigma if kind == "name" else 8.0 if sigma else 0.0,
+            model=load_model(job),
+            data_range=255.0,
+            device=job.device,
+            rng=job.seed,
+        )

@@ -11,10 +11,10 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -77,6 +77,13 @@ class Job:
         """How many times as high and as wide the output is."""
         return self.factor if self.task == "upsample" else 1
 
+    @property
+    def own(self) -> dict[str, Any]:
+        """The arguments that the task alone has, as `slir.tasks` names them; the mask, which is a file, apart."""
+        if self.task == "deblur":
+            return {"psf": self.psf, "border": self.border}
+        return {"factor": self.factor, "antialias": self.antialias} if self.task == "upsample" else {}
+
     def check(self) -> io.Head:
         """Raise what can be said before the work begins; else what the file holds. Nothing is written."""
         io.check_output(self.output)
@@ -89,8 +96,7 @@ class Job:
         elif self.mask == NAN and self.task == "inpaint" and head.dtype.kind != "f":
             remedy = "Pass an image of the missing pixels."
             raise InputError("mask", "be a file for images of integers, which hold no NaN", repr(NAN), remedy)
-        if self.model is not None and not self.model.is_file():
-            raise FileError(self.model, "there is no such model file", "Check the path, or make one with slir fit.")
+        _check_model(self)
         return head
 
     def _limits(self, head: io.Head) -> tuple[float | tuple[float, float] | None, float | str]:
@@ -160,7 +166,7 @@ def run(job: Job, *, sidecar: bool = True, progress: Progress | None = None) -> 
     ours = sidecars.is_sidecar(place)
     if sidecar and place.exists() and not ours:
         raise FileError(place, "exists already and is no sidecar of slir", "Move it, or restore without a sidecar.")
-    with _caught() as told, staged(job.output) as stage, _threads(job.threads) as threads:
+    with _caught() as told, staged(job.output) as stage, using_threads(job.threads) as threads:
         start = time.perf_counter()
         inputs = sidecars.fingerprints(job) if sidecar else {}  # before the work: the output may replace the image
         head, found = _engine(job, stage.output, progress)
@@ -184,33 +190,30 @@ def run(job: Job, *, sidecar: bool = True, progress: Progress | None = None) -> 
 
 def _engine(job: Job, output: Path, progress: Progress | None) -> tuple[io.Head, dict[str, Any]]:
     """Where files meet the restoration: job.image plane by plane into `output`; and what was found on the way."""
-    sigmas, residuals = [], []
-    centred = isinstance(job.antialias, str)
-    with (
-        io.open_source(job.image) as source,
-        io.create(output, source, scale=job.scale, centred=centred, history=_history(job)) as sink,
-    ):
+    from slir import streams  # torch takes its time
+
+    with ExitStack() as opened:
+        source = opened.enter_context(io.open_source(job.image))
+        missing = None
+        if job.task == "inpaint" and isinstance(job.mask, Path):
+            missing = opened.enter_context(io.open_mask(job.mask, source.size))
+        centred = isinstance(job.antialias, str)
+        sink = io.create(output, source, scale=job.scale, centred=centred, history=_history(job))
         limits, sigma = job._limits(source.head)
-        settings = {
-            "sigma": sigma,
-            "model": load_model(job),
-            "data_range": limits,
-            "device": job.device,
-            "rng": job.seed,
-            "return_info": True,
-        }
-        for plane in range(source.planes):
-            picture = source.read(plane)
-            tell = _share(progress, plane, source.planes)
-            result = _restored(job, picture, {**settings, "channel_axis": picture.channel_axis, "progress": tell})
-            alpha = None
-            if picture.alpha is not None and job.scale > 1:
-                alpha = _enlarged(picture.alpha, job.scale, centred=centred)
-            sink.write(picture.with_pixels(result.image, alpha=alpha), plane=plane)
-            stats = result.stats if isinstance(result.stats, Mapping) else {}
-            sigmas.append(stats.get("sigma"))
-            residuals.append(stats.get("residual"))
-        return source.head, {"sigma": _mean(sigmas), "residual": _mean(residuals)}
+        work = streams.Work(
+            partial(_restored, job),
+            job.task,
+            job.own,
+            sigma,
+            limits,
+            missing=missing,
+            model=load_model(job),
+            device=job.device,
+            seed=job.seed,
+        )
+        with sink:
+            found = streams.restore_file(source, sink, work, progress)
+        return source.head, {"sigma": found.sigma, "residual": found.residual}
 
 
 def _restored(job: Job, picture: io.Picture, settings: dict[str, Any]) -> Any:
@@ -241,10 +244,16 @@ def _history(job: Job) -> list[str]:
     return [f"slir {__version__}: {job.task} of {job.image.name}, sigma {job.sigma}"]
 
 
+def _check_model(job: Job) -> None:
+    if job.model is not None and not job.model.is_file():
+        raise FileError(job.model, "there is no such model file", "Check the path, or make one with slir fit.")
+
+
 def load_model(job: Job) -> Any:
     """The job's model, kept for the next file; None for those inside slir, which are kept anyway."""
     if job.model is None:
         return None
+    _check_model(job)
     stat = job.model.stat()
     return _loaded(job.model, job.device, stat.st_mtime_ns, stat.st_size)
 
@@ -256,38 +265,8 @@ def _loaded(path: Path, device: str | None, *version: int) -> Any:
     return slir.load(path, device=device)
 
 
-def _enlarged(alpha: np.ndarray, factor: int, *, centred: bool) -> np.ndarray:
-    """Alpha on the fine pixels, bilinearly, where `slir.upsample` puts them.
-
-    centred : whether a coarse pixel covers its factor × factor fine ones, else it sits on the first of them.
-    """
-    from scipy.ndimage import map_coordinates
-
-    shift = (factor - 1) / 2 if centred else 0.0
-    places = [(np.arange(side * factor) - shift) / factor for side in alpha.shape]
-    grid = np.meshgrid(*places, indexing="ij")
-    values = map_coordinates(alpha.astype(np.float64), grid, order=1, mode="nearest")
-    return (np.rint(values) if alpha.dtype.kind in "iu" else values).astype(alpha.dtype)
-
-
-def _mean(found: list[Any]) -> float | tuple[float, ...] | None:
-    """Of what each plane had: a number, one a channel, or nothing."""
-    if any(each is None for each in found):
-        return None
-    mean = np.mean(np.asarray(found, dtype=np.float64), axis=0)
-    return float(mean) if mean.ndim == 0 else tuple(float(each) for each in mean)
-
-
-def _share(progress: Progress | None, plane: int, planes: int) -> Progress | Literal[False]:
-    """Progress of one plane as a part of the whole."""
-    if not progress:
-        return False
-    tell = progress
-    return lambda done, total, what: tell(plane * total + done, planes * total, what)
-
-
 @contextmanager
-def _threads(wanted: int | None) -> Iterator[int]:
+def using_threads(wanted: int | None) -> Iterator[int]:
     """Give the number of cores that the work uses, which is `wanted` while the block lasts."""
     import torch
 

@@ -95,7 +95,7 @@ def _image_text(found: dict[str, Any]) -> str:
         rows.append(f"  noise           sigma {' '.join(f'{sigma:.3g}' for sigma in sigmas)}")
     if "resolution" in found:
         across, down = found["resolution"]
-        rows.append(f"  resolution      {across:g} × {down:g} per {found['resolution_unit']}")
+        rows.append(f"  resolution      {across:.4g} × {down:.4g} per {found['resolution_unit']}")
     for name in ("colour_profile", "camera", "date", "orientation"):
         if name in found:
             rows.append(f"  {name.replace('_', ' '):<15} {found[name]}")

@@ -67,7 +67,9 @@ def seconds(value: float) -> str:
 
 
 def memory(value: float) -> str:
-    """ "640 MB", "1.3 GB"."""
+    """ "12 kB", "640 MB", "1.3 GB"."""
+    if value < 1e6:
+        return f"{value / 1e3:.0f} kB"
     return f"{value / 1e6:.0f} MB" if value < 1e9 else f"{value / 1e9:.1f} GB"
 
 
