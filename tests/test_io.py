@@ -3,12 +3,14 @@
 import io
 import os
 import struct
+import sys
 import zlib
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import tifffile
+import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin
@@ -711,3 +713,111 @@ def test_bad_masks(tmp_path):
 def test_pictures_tell_their_layout():
     assert Picture(np.zeros((2, 3))).layout == "grey"
     assert Picture(np.zeros((2, 3))).size == (2, 3)
+
+
+# --- rarer TIFF files ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compression", ["lzw", "packbits", "lzma", "zstd"])
+@pytest.mark.parametrize("layout", ["grey", "RGBA"])
+def test_tiff_is_unpacked_without_imagecodecs_too(tmp_path, monkeypatch, compression, layout):
+    planes = noise(40, 30, LAYOUTS[layout], "uint16")
+    how = {"photometric": "rgb", "extrasamples": ["unassalpha"]} if layout == "RGBA" else {}
+    predictor = compression in ("lzw", "zstd")
+    tifffile.imwrite(
+        tmp_path / "a.tif", planes.squeeze(), compression=compression, predictor=predictor, rowsperstrip=7, **how
+    )
+    monkeypatch.setitem(sys.modules, "imagecodecs", None)
+    np.testing.assert_array_equal(read(tmp_path / "a.tif").interleaved(), planes)
+
+
+def test_a_rare_compression_asks_for_imagecodecs(tmp_path, monkeypatch):
+    planes = noise(40, 30, 3, "uint8")
+    tifffile.imwrite(tmp_path / "a.tif", planes, photometric="rgb", compression="jpeg2000", tile=(16, 16))
+    np.testing.assert_array_equal(read(tmp_path / "a.tif").pixels, planes)
+    monkeypatch.setitem(sys.modules, "imagecodecs", None)
+    refused(tmp_path / "a.tif", "JPEG 2000", "pip install 'slir[codecs]'")
+
+
+@pytest.mark.parametrize("compression", ["group3", "group4", "tiff_ccitt", "packbits"])
+def test_fax(tmp_path, compression):
+    bits = noise(25, 33, 1, "uint8")[..., 0] > 128
+    Image.fromarray(bits).save(tmp_path / "a.tif", compression=compression)
+    picture = read(tmp_path / "a.tif")
+    white = 255 * bits.astype(np.uint8)
+    with tifffile.TiffFile(tmp_path / "a.tif") as file:
+        inverted = file.pages[0].photometric == 0
+    np.testing.assert_array_equal(picture.pixels, 255 - white if inverted else white)
+
+
+@pytest.mark.parametrize("bits", [2, 4])
+def test_tiff_of_few_bits(tmp_path, bits):
+    grey = noise(9, 11, 1, "uint8")[..., 0] >> (8 - bits)
+    tifffile.imwrite(tmp_path / "a.tif", grey, bitspersample=bits, metadata=None)
+    np.testing.assert_array_equal(read(tmp_path / "a.tif").pixels, grey * (255 // (2**bits - 1)))
+
+
+def test_pages_of_different_sizes_are_refused(tmp_path):
+    with tifffile.TiffWriter(tmp_path / "a.tif") as file:
+        for side in (8, 9):
+            file.write(np.zeros((side, side), np.uint8), metadata=None)
+    refused(tmp_path / "a.tif", "pages of different sizes", "page 2")
+
+
+def test_thumbnails_are_left_out_and_said_so(tmp_path):
+    pixels = noise(32, 32, 1, "uint8")[..., 0]
+    with tifffile.TiffWriter(tmp_path / "a.tif") as file:
+        file.write(pixels[::4, ::4], subfiletype=1, metadata=None)
+        file.write(pixels, metadata=None, subifds=1)
+        file.write(pixels[::2, ::2], subfiletype=1, metadata=None)
+    picture = read(tmp_path / "a.tif")
+    np.testing.assert_array_equal(picture.pixels, pixels)
+    assert "smaller copies" in picture.notes[0]
+
+
+def test_one_page_with_the_description_of_a_stack(tmp_path):
+    pixels = noise(20, 20, 1, "uint8")[..., 0]
+    tifffile.imwrite(tmp_path / "a.tif", pixels, description="ImageJ=1.53t\nimages=7\nslices=7\n", metadata=None)
+    picture = read(tmp_path / "a.tif")
+    np.testing.assert_array_equal(picture.pixels, pixels)
+    assert "7 pages, but there is one" in picture.notes[0]
+
+
+def test_an_ome_tiff_of_several_files_is_refused(tmp_path):
+    uuids = [f"urn:uuid:{k}1111111-2222-3333-4444-555555555555" for k in range(2)]
+    parts = "".join(f'<TiffData><UUID FileName="{k}.ome.tif">{uuid}</UUID></TiffData>' for k, uuid in enumerate(uuids))
+    text = f'<?xml version="1.0"?><OME UUID="{uuids[0]}"><Image><Pixels SizeZ="2">{parts}</Pixels></Image></OME>'
+    tifffile.imwrite(tmp_path / "0.ome.tif", np.zeros((8, 8), np.uint8), description=text, metadata=None)
+    refused(tmp_path / "0.ome.tif", "one of several files", "OME-TIFF")
+
+
+# --- folders -------------------------------------------------------------------------------------------------------
+
+
+def test_zarr_stores_that_hold_no_image(tmp_path):
+    (tmp_path / "a.zarr").mkdir()
+    refused(tmp_path / "a.zarr", "no Zarr metadata")
+    for name, attributes, words in (
+        ("plate.zarr", {"plate": {}}, "plate.zarr/A/1/0"),
+        ("series.zarr", {"bioformats2raw.layout": 3}, "series.zarr/0"),
+        ("other.zarr", {}, "name one of the arrays"),
+        ("axes.zarr", {"multiscales": [{"axes": ["y", "x", "c"], "datasets": [{"path": "0"}]}]}, "end in y and x"),
+        ("out.zarr", {"multiscales": [{"axes": ["y", "x"], "datasets": [{"path": "../0"}]}]}, "outside"),
+    ):
+        zarr.open_group(tmp_path / name, mode="w", zarr_format=2).attrs.update(attributes)
+        refused(tmp_path / name, words)
+
+
+def test_an_image_inside_a_zarr_store_can_be_named(tmp_path):
+    root = zarr.open_group(tmp_path / "a.zarr", mode="w")
+    pixels = noise(8, 9, 1, "uint16")[..., 0]
+    root.create_array("0", data=pixels)
+    np.testing.assert_array_equal(read(tmp_path / "a.zarr" / "0").pixels, pixels)
+
+
+def test_a_folder_that_is_no_store_is_never_replaced(tmp_path):
+    (tmp_path / "a.zarr").mkdir()
+    (tmp_path / "a.zarr" / "thesis.txt").write_text("years of work")
+    with pytest.raises(FileError, match="is a folder"):
+        write(tmp_path / "a.zarr", picture_of(noise(8, 9, 1, "uint16")))
+    assert (tmp_path / "a.zarr" / "thesis.txt").exists()

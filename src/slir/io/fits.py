@@ -197,7 +197,7 @@ def _new_header(head: Head, private: Private | None, history: Sequence[str]) -> 
         for key in ("CHECKSUM", "DATASUM"):
             header.remove(key, ignore_missing=True, remove_all=True)
         if head.meta.scale != 1:
-            scale_header(header, head.meta.scale, centred=head.meta.centred)
+            scale_header(header, head.size, head.meta.scale, centred=head.meta.centred)
     else:
         numbers = Numbers.for_dtype(head.dtype)
         header = fits.Header([("SIMPLE", True), ("BITPIX", numbers.bitpix), ("NAXIS", 2 + len(head.shape))])

@@ -85,10 +85,9 @@ class Numbers:
         return np.where(missing, self.blank or 0, numbers).astype(self.stored)
 
 
-def scale_header(header: Header, scale: float, *, centred: bool) -> None:
-    """Change sizes and coordinates to those of a picture whose pixels are `scale` times finer, in place."""
-    for key in ("NAXIS1", "NAXIS2"):
-        header[key] = round(header[key] * scale)
+def scale_header(header: Header, size: tuple[int, int], scale: float, *, centred: bool) -> None:
+    """Change size and coordinates to those of a picture whose pixels are `scale` times finer, in place."""
+    header["NAXIS2"], header["NAXIS1"] = size
     for key in list(header):
         if re.fullmatch(r"CRPIX[12][A-Z]?", key) or re.fullmatch(r"LTV[12]", key):
             _change(header, key, lambda value: _moved(value, scale, centred))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import shutil
@@ -25,7 +26,6 @@ from slir.io.zarr_meta import FILES, NAME, Multiscale
 EXTENSIONS = (".zarr",)
 _DTYPES = ("uint8", "uint16", "uint32", "int8", "int16", "int32", "float16", "float32", "float64", "int64", "uint64")
 _CHUNK, _SMALLEST = 1024, 512  # of images that come from other formats: a chunk's side, the last level's
-_BAND = 1 << 26  # bytes that are averaged at a time
 
 
 @dataclass(frozen=True)
@@ -193,10 +193,11 @@ def _scale_store(folder: Path, image: Multiscale, head: Head) -> None:
             elif key in found:
                 found[key] = zarr_meta.scaled(found[key], scale, centred=centred)
             _write_json(path, found)
-    for level in image.levels:
+    for number, level in enumerate(image.levels):
         path = next(path for name in ("zarr.json", ".zarray") if (path := folder / level / name).is_file())
         found = zarr_meta.read_json(path)
-        found["shape"] = [*found["shape"][:-2], *(round(side * scale) for side in found["shape"][-2:])]
+        sides = [round(side * scale) for side in found["shape"][-2:]] if number else head.size
+        found["shape"] = [*found["shape"][:-2], *sides]
         _write_json(path, found)
 
 
@@ -205,24 +206,23 @@ def _write_json(path: Path, found: dict[str, Any]) -> None:
 
 
 def _average(finer: Any, coarser: Any) -> None:
-    """Fill a level with the means of the next finer one's pixels, band by band."""
+    """Fill a level with the means of the next finer one's pixels, some chunks at a time."""
     edges = [_edges(many, few) for many, few in zip(finer.shape, coarser.shape)]
-    unit = coarser.shards or coarser.chunks
-    row = finer.shape[-1] * 8 * max(1, finer.shape[-2] // coarser.shape[-2])
-    step = max(unit[-2], _BAND // row // unit[-2] * unit[-2])
+    unit = (coarser.shards or coarser.chunks)[-2:]
+    steps = [side * max(1, _CHUNK // side) for side in unit]
+    starts = [range(0, side, step) for side, step in zip(coarser.shape[-2:], steps)]
     for place in np.ndindex(*coarser.shape[:-2]):
-        spans = [slice(edges[axis][at], edges[axis][at + 1]) for axis, at in enumerate(place)]
-        for top in range(0, coarser.shape[-2], step):
-            stop = min(top + step, coarser.shape[-2])
-            rows = edges[-2][top : stop + 1]
-            block = np.asarray(finer[(*spans, slice(rows[0], rows[-1]), slice(0, edges[-1][-1]))], np.float64)
-            block = block.mean(axis=tuple(range(len(spans)))) if spans else block
-            for axis, bounds in ((0, rows - rows[0]), (1, edges[-1])):
-                block = np.add.reduceat(block, bounds[:-1], axis=axis)
-                lengths = np.diff(bounds)
-                block /= lengths[:, None] if axis == 0 else lengths
-            whole = np.rint(block) if np.dtype(coarser.dtype).kind in "iu" else block
-            coarser[(*place, slice(top, stop))] = whole.astype(coarser.dtype)
+        planes = [slice(edges[axis][at], edges[axis][at + 1]) for axis, at in enumerate(place)]
+        for top, left in itertools.product(*starts):
+            down, across = edges[-2][top : top + steps[0] + 1], edges[-1][left : left + steps[1] + 1]
+            block = finer[(*planes, slice(down[0], down[-1]), slice(across[0], across[-1]))]
+            means = np.asarray(block, np.float64).mean(axis=tuple(range(len(planes))))
+            for axis, bounds in enumerate((down - down[0], across - across[0])):
+                means = np.add.reduceat(means, bounds[:-1], axis=axis)
+                means /= np.expand_dims(np.diff(bounds), 1 - axis)
+            whole = np.rint(means) if np.dtype(coarser.dtype).kind in "iu" else means
+            place_of_block = (*place, slice(top, top + len(down) - 1), slice(left, left + len(across) - 1))
+            coarser[place_of_block] = whole.astype(coarser.dtype)
 
 
 def _edges(many: int, few: int) -> np.ndarray:

@@ -6,13 +6,11 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
 from slir.io import tiff_codec, tiff_text
-from slir.io.ifd import Layout, read_directories, read_start
-from slir.io.picture import Head, check_growth, range_of
+from slir.io.picture import Head, range_of
 from slir.io.source import Source, reasons
 from slir.io.tiff_meta import DESCRIPTION, NAME, Private, exif_block, kept, meta_of
 from slir.io.tiff_page import (
@@ -20,19 +18,17 @@ from slir.io.tiff_page import (
     DEFLATE,
     JPEG,
     KNOWN,
-    LZW,
     NONE,
     OLD_DEFLATE,
     PALETTE,
     PREMULTIPLIED,
+    RGB,
     Page,
-    parse,
 )
+from slir.io.tiff_pages import read_pages, with_hidden
 
 SIGNATURES = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 EXTENSIONS = (".tif", ".tiff", ".btf", ".tf8")
-_STK, _REDUCED, _MASK = 33629, 1, 4
-_BEST_RATIO = {DEFLATE: 1100, OLD_DEFLATE: 1100, LZW: 1400, JPEG: 1000}
 _CACHE = 96 << 20  # bytes of decoded segments that are kept for the next window
 _SMALL = 64 << 20  # planes that are not worth a word about how they are decoded
 
@@ -58,15 +54,13 @@ class TiffSource(Source):
 
     def _open(self, size: int) -> None:
         self._cache = {}
-        layout, first = read_start(self._stream)
         notes: list[str] = []
-        self._pages = _pages(self._stream, layout, first, size, notes)
-        page = self._pages[0]
+        pages = read_pages(self._stream, size, notes)
+        page = pages[0]
         text = page.tags[DESCRIPTION].text() if DESCRIPTION in page.tags else ""
         if tiff_text.foreign_files(text):
             raise ValueError("is one of several files that make up an OME-TIFF: join their pages into one file first")
-        listed = len(self._pages)
-        self._pages = _with_hidden(self._pages, text, size)
+        self._pages = with_hidden(pages, text, size, notes)
         self._apart = page.samples if page.channels_apart else 1
         self._palette = page.photometric == PALETTE and not tiff_text.is_imagej(text)
         axes, shape = tiff_text.axes(text, len(self._pages), page.samples)
@@ -74,20 +68,9 @@ class TiffSource(Source):
             axes, shape = axes + "S", (*shape, self._apart)
         dtype = _palette_of(page).dtype if self._palette else page.dtype
         colour = self._palette or (page.colours == 3 and self._apart == 1)
-        private = Private(
-            layout=layout,
-            compressed=page.compression != NONE,
-            tile=page.segment if page.tiled else None,
-            rows=None if page.tiled else page.segment[0],
-            planar=page.planar,
-            photometric=page.photometric if not colour else 2,
-            extras=page.extras,
-            samples=self._apart,
-            hidden=len(self._pages) > listed,
-            pages=tuple(_page_tags(other, self._palette) for other in self._pages),
-        )
-        block = exif_block(self._stream, page.tags, layout, size)
+        private = self._private(colour=colour, hidden=len(self._pages) > len(pages))
         premultiplied = self._apart == 1 and page.extras == (PREMULTIPLIED,)
+        block = exif_block(self._stream, page.tags, page.layout, size)
         head = Head(
             size=page.size,
             dtype=dtype,
@@ -98,13 +81,26 @@ class TiffSource(Source):
             data_range=range_of(dtype),
             meta=meta_of(page.tags, block, premultiplied, private),
         )
-        for other in self._pages:
-            _check_growth(other)
         largest = min(page.segment[0], page.size[0]) * page.row_bytes
         large = page.compression == NONE or 2 * largest <= head.plane_bytes
         if not large and head.plane_bytes > _SMALL:
             notes.append("its pixels are compressed in one piece, which is decoded whole")
         self.head = replace(head, large=large, notes=(*_conversions(page, self._palette), *notes))
+
+    def _private(self, *, colour: bool, hidden: bool) -> Private:
+        page = self._pages[0]
+        return Private(
+            layout=page.layout,
+            compressed=page.compression != NONE,
+            tile=page.segment if page.tiled else None,
+            rows=None if page.tiled else page.segment[0],
+            planar=page.planar,
+            photometric=RGB if colour else page.photometric,
+            extras=page.extras,
+            samples=self._apart,
+            hidden=hidden,
+            pages=tuple(_page_tags(other, self._palette) for other in self._pages),
+        )
 
     def _read(self, plane: int, rows: range, cols: range) -> np.ndarray:
         number, sample = divmod(plane, self._apart)
@@ -174,54 +170,6 @@ def refusal(head: Head) -> str | None:
     if head.dtype.name in KNOWN:
         return None
     return f"TIFF holds integers of 8 to 32 bits and floats, but the pixels are {head.dtype}"
-
-
-def _pages(stream: BinaryIO, layout: Layout, first: int, size: int, notes: list[str]) -> list[Page]:
-    """The pages that are pictures, all of one kind."""
-    pages: list[Page] = []
-    smaller = False
-    for tags in read_directories(stream, layout, first, size):
-        kind = tags[254].number() if 254 in tags else 0
-        if _STK in tags:
-            raise ValueError("is a MetaMorph stack, which slir cannot read: save it as OME-TIFF")
-        if pages and kind & (_REDUCED | _MASK):
-            smaller = True
-            continue
-        page = parse(tags, layout, size)
-        smaller = smaller or 330 in tags
-        if pages and page.kind() != pages[0].kind():
-            raise ValueError(f"holds pages of different sizes or types: page {len(pages) + 1} is not as the first")
-        pages.append(page)
-    if not pages:
-        raise ValueError("holds no image: the file is truncated or damaged")
-    if smaller:
-        notes.append("the smaller copies of the picture in the file (thumbnails, pyramids) and its masks are not kept")
-    return pages
-
-
-def _check_growth(page: Page) -> None:
-    """A page may not ask for more memory, nor all of it for more work, than its bytes are worth."""
-    if page.compression == NONE:
-        return
-    rows, cols = page.segment
-    check_growth(Head(size=(rows, cols * page.inner), dtype=page.dtype), int(page.counts.max()))
-    ratio = _BEST_RATIO.get(page.compression, 50_000)
-    if rows * page.row_bytes * len(page.counts) > max(1 << 28, ratio * int(page.counts.sum())):
-        height, width = page.size
-        raise ValueError(f"declares {width} × {height} pixels but holds too few bytes for them")
-
-
-def _with_hidden(pages: list[Page], text: str, size: int) -> list[Page]:
-    """Add the planes that follow the only page without a directory of their own."""
-    page = pages[0]
-    count = tiff_text.hidden_planes(text, page.size) if len(pages) == 1 else 1
-    step = int(page.counts.sum())
-    inner = np.array_equal(page.offsets[1:], (page.offsets + page.counts)[:-1])
-    if count == 1 or page.compression != NONE or page.tiled or not inner:
-        return pages
-    if int(page.offsets[0]) + count * step > size:
-        raise ValueError(f"holds fewer bytes than its {count} pages need: the file is truncated or damaged")
-    return [replace(page, offsets=page.offsets + number * step) for number in range(count)]
 
 
 def _page_tags(page: Page, palette: bool) -> dict:

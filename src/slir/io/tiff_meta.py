@@ -27,7 +27,7 @@ from slir.io.ifd import (
     tag,
     write_directory,
 )
-from slir.io.picture import Meta, Resolution
+from slir.io.picture import Head, Meta, Resolution
 
 NAME = "TIFF"
 DESCRIPTION, _ORIENTATION, _X, _Y, _UNIT, _XMP, _ICC = 270, 274, 282, 283, 296, 700, 34675
@@ -111,12 +111,12 @@ def meta_of(tags: Mapping[int, Tag], block: bytes | None, premultiplied: bool, p
     )
 
 
-def page_tags(meta: Meta, private: Private, page: int, name: str) -> dict[int, Tag | Tags]:
-    """The tags of a page of the new file that say nothing of how pixels are stored.
+def page_tags(head: Head, private: Private, page: int, name: str) -> dict[int, Tag | Tags]:
+    """The tags of a page of the new file, of that name, that say nothing of how pixels are stored.
 
     Tags that came in go out as they are, unless Meta says something else than they do.
     """
-    order = private.layout.order
+    meta, order = head.meta, private.layout.order
     raw = dict(private.pages[page]) if page < len(private.pages) else {}
     said = meta_of(raw, None, False, None)
     tags: dict[int, Tag | Tags] = dict(raw)
@@ -132,7 +132,7 @@ def page_tags(meta: Meta, private: Private, page: int, name: str) -> dict[int, T
         _scale_geography(tags, meta.scale)
     if isinstance(description := tags.get(DESCRIPTION), Tag):
         old = description.text()
-        new = tiff_text.rewritten(old, scale=meta.scale, name=name)
+        new = tiff_text.rewritten(old, scale=meta.scale, size=head.size, name=name)
         if new != old:
             tags[DESCRIPTION] = tag(ASCII, new.encode() + b"\0", order)
         if not new:

@@ -88,7 +88,7 @@ class TiffSink(Sink):
         return at, len(data)
 
     def _write_page(self, page: int) -> None:
-        tags = page_tags(self.head.meta, self._private, page, self.path.name) | self._structure()
+        tags = page_tags(self.head, self._private, page, self.path.name) | self._structure()
         at, after = write_directory(self._stream, tags, self._layout)
         self._stream.seek(self._next)
         self._stream.write(self._layout.offset.pack(at))

@@ -62,10 +62,10 @@ def foreign_files(text: str) -> bool:
     return is_ome(text) and len(set(_UUID.findall(text))) > 1 and len(set(_names(text))) > 1
 
 
-def rewritten(text: str, *, scale: float, name: str) -> str:
-    """The description of a picture that is `scale` times as large, in a file of that name."""
+def rewritten(text: str, *, scale: float, size: tuple[int, int], name: str) -> str:
+    """The description of a picture of that size, (height, width), and `scale` times as fine, in a file of that name."""
     if is_ome(text):
-        return _renamed(text if scale == 1 else _PIXELS.sub(lambda found: _pixels(found[0], scale), text), name)
+        return _renamed(text if scale == 1 else _PIXELS.sub(lambda found: _pixels(found[0], scale, size), text), name)
     if is_shaped(text) and scale != 1:
         return ""  # it only says what the other tags say
     return text
@@ -88,14 +88,14 @@ def _renamed(text: str, name: str) -> str:
     return _UUID.sub(lambda found: f"urn:uuid:{uuid.uuid5(uuid.UUID(found[1]), 'slir')}", text)
 
 
-def _pixels(element: str, scale: float) -> str:
-    for axis in "XY":
-        element = _changed(element, f"Size{axis}", lambda value: str(round(int(value) * scale)))
+def _pixels(element: str, scale: float, size: tuple[int, int]) -> str:
+    for axis, side in zip("YX", size):
+        element = _changed(element, f"Size{axis}", lambda _, side=side: str(side))
         element = _changed(element, f"PhysicalSize{axis}", lambda value: repr(float(value) / scale))
     return element
 
 
-def _changed(element: str, attribute: str, change: Callable[[str], str]) -> str:
+def _changed(element: str, attribute: str, change: Callable[..., str]) -> str:
     def new(found: re.Match[str]) -> str:
         try:
             return found[1] + change(found[2]) + found[3]
