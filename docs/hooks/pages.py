@@ -6,6 +6,7 @@ MkDocs calls `on_files` before it builds (`hooks` in mkdocs.yml).
 from __future__ import annotations
 
 import ast
+import html
 import re
 import subprocess
 import sys
@@ -58,19 +59,35 @@ def on_files(files: Files, config: Any) -> Files:
 
 def command_line() -> str:
     """Every command with its arguments and options, from the commands themselves."""
-    command = [sys.executable, "-m", "typer", "slir.cli.app", "utils", "docs", "--name", "slir", "--title", "Reference"]
-    text = subprocess.run(command, capture_output=True, text=True, check=True, encoding="utf-8").stdout
-    return shown_examples(text.replace("$ slir", "slir").replace("```console", "```text"))
+    command = [sys.executable, "-m", "typer", "slir.cli.app", "utils", "docs", "--name", "slir"]
+    text = subprocess.run([*command, "--title", "Command line"], capture_output=True, check=True).stdout.decode()
+    text = text.replace("$ slir", "slir").replace("```console", "```text")
+    return whole_summaries(shown_examples(text))
 
 
 def shown_examples(text: str) -> str:
-    """`Example: slir …` in a command's help, which may go on over several lines, as a block to copy."""
-    return re.sub(
-        r"^Examples?:((?:[ \n]+slir .*(?:\n|$))+)",
-        lambda found: "```sh\n" + "\n".join(line.strip() for line in found[1].strip().splitlines()) + "\n```\n",
-        text,
-        flags=re.MULTILINE,
-    )
+    """`Example: slir …` and the like, one command a line, as a block to copy."""
+
+    def block(found: re.Match[str]) -> str:
+        commands = [html.unescape(line.strip()) for line in found[1].strip().splitlines()]
+        return "\n".join(["```sh", *commands, "```", ""])
+
+    return re.sub(r"^Examples?:\s+((?:slir .*(?:\n|$))+)", block, text, flags=re.MULTILINE)
+
+
+def whole_summaries(text: str) -> str:
+    """Lists of commands with links, and with the first paragraph of their help, which typer cuts short."""
+    first = dict(re.findall(r"^#+ `slir ([\w ]+)`\n\n(.+)$", text, flags=re.MULTILINE))
+    parts = re.split(r"^(#+ `slir(?: [\w ]+)?`)$", text, flags=re.MULTILINE)  # text, heading, text, heading, ...
+    for place in range(0, len(parts), 2):
+        own = "" if place == 0 else parts[place - 1].split("`")[1].removeprefix("slir").strip() + " "
+        before, listed, commands = parts[place].partition("**Commands**:")
+        for name in re.findall(r"^\* `([\w-]+)`: ", commands, flags=re.MULTILINE):
+            path = f"{own}{name}".strip()
+            line = f"* [`slir {path}`](#slir-{path.replace(' ', '-')}): {first[path]}"
+            commands = re.sub(rf"^\* `{name}`: .*$", lambda _, line=line: line, commands, flags=re.MULTILINE)
+        parts[place] = before + listed + commands
+    return "".join(parts)
 
 
 def overview() -> str:
