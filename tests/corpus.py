@@ -455,6 +455,11 @@ for form, dtype in itertools.product((2, 3), ("int16", "float64")):
         array.attrs["units"] = json.dumps({"x": "µm"})
 
 
+@case("big-endian.zarr")
+def _(path):
+    zarr.create_array(path, data=stack(()).astype(">u2"), chunks=(16, 16), zarr_format=2)
+
+
 def make(name, folder):
     path = folder / name
     CASES[name](path)

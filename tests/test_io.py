@@ -450,9 +450,25 @@ def test_png_header_without_sense(tmp_path):
     refused(tmp_path / "b.png", "header")
 
 
-def test_interlaced_sixteen_bit_colour(tmp_path):
-    (tmp_path / "a.png").write_bytes(png_file(noise(4, 4, 3, "uint16"), interlace=1))
-    refused(tmp_path / "a.png", "interlaced", "TIFF")
+@pytest.mark.parametrize("size", [(1, 1), (2, 3), (5, 4), (9, 13), (16, 17)])
+@pytest.mark.parametrize("channels", [2, 3, 4])
+def test_interlaced_sixteen_bit_colour(tmp_path, size, channels):
+    planes = noise(*size, channels, "uint16")
+    passes = [(0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1)]
+    raw = b""
+    for number, (top, left, down, across) in enumerate(passes):
+        part = planes[top::down, left::across]
+        if part.size:
+            packed = png_codec.encode(part, filters=np.full(len(part), number % 5))
+            raw += zlib.decompress(packed)
+    header = struct.pack(">IIBBBBB", size[1], size[0], 16, {2: 4, 3: 2, 4: 6}[channels], 0, 0, 1)
+    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(raw)), (b"IEND", b"")]
+    body = b"".join(struct.pack(">I", len(b)) + k + b + struct.pack(">I", zlib.crc32(k + b)) for k, b in chunks)
+    (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + body)
+    np.testing.assert_array_equal(read(tmp_path / "a.png").interleaved(), planes)
+    with Image.open(tmp_path / "a.png") as image:  # which reads eight bits of them, but knows interlacing
+        high = np.asarray(image.convert({2: "LA", 3: "RGB", 4: "RGBA"}[channels]))
+        np.testing.assert_array_equal(high.reshape(*size, channels), planes >> 8)
 
 
 def test_animation(tmp_path):

@@ -206,7 +206,7 @@ def _new_header(head: Head, private: Private | None, history: Sequence[str]) -> 
         if numbers.zero:
             header["BSCALE"], header["BZERO"] = 1, int(numbers.zero)
     for line in history:
-        header.add_history(line)
+        header.add_history(line.encode("ascii", "replace").decode())
     return header
 
 

@@ -138,10 +138,14 @@ def _header(chunks: list[tuple[bytes, bytes]]) -> _Header:
 def _sixteen_bits(chunks: list[tuple[bytes, bytes]], packed: list[bytes], header: _Header) -> np.ndarray:
     if header.colour == _GREY:
         return _by_pillow(chunks, "I;16").astype(np.uint16)[..., None]
-    if header.interlaced:
-        raise ValueError("is interlaced with 16 bits a channel, which slir cannot read")
-    channels = _CHANNELS[header.colour]
-    return png_codec.decode(packed, height=header.height, width=header.width, channels=channels, dtype=np.uint16)
+    return png_codec.decode(
+        packed,
+        height=header.height,
+        width=header.width,
+        channels=_CHANNELS[header.colour],
+        dtype=np.uint16,
+        interlaced=header.interlaced,
+    )
 
 
 def _by_pillow(chunks: list[tuple[bytes, bytes]], mode: str) -> np.ndarray:

@@ -17,18 +17,40 @@ NONE, SUB, UP, AVERAGE, PAETH = range(5)
 _BLOCK_ROWS = 64
 
 
+#: Interlacing: first row, first column, step down, step across of the seven small images that make up the whole.
+_PASSES = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
+_ALL = ((0, 0, 1, 1),)
+
+
 def decode(
-    data: Iterable[bytes], *, height: int, width: int, channels: int, dtype: type[np.uint8] | type[np.uint16]
+    data: Iterable[bytes],
+    *,
+    height: int,
+    width: int,
+    channels: int,
+    dtype: type[np.uint8] | type[np.uint16],
+    interlaced: bool = False,
 ) -> np.ndarray:
     """(H, W, C) pixels from the contents of the IDAT chunks. Raises ValueError where they are not a whole image."""
     item = np.dtype(dtype).itemsize
-    row = 1 + width * channels * item  # every row starts with the number of its filter
-    raw = np.frombuffer(_inflate(data, height * row), dtype=np.uint8).reshape(height, row)
-    filters = raw[:, 0]
-    if filters.max() > PAETH:
-        raise ValueError(f"unknown row filter {filters.max()}")
-    octets = _unfilter(raw[:, 1:].reshape(height, width, channels * item), filters)
-    return octets.view(np.dtype(dtype).newbyteorder(">")).astype(dtype).reshape(height, width, channels)
+    places = [
+        (slice(top, None, down), slice(left, None, across))
+        for top, left, down, across in (_PASSES if interlaced else _ALL)
+        if top < height and left < width
+    ]
+    sizes = [(len(range(height)[rows]), len(range(width)[cols])) for rows, cols in places]
+    raw = _inflate(data, sum(rows * (1 + cols * channels * item) for rows, cols in sizes))
+    planes = np.empty((height, width, channels), dtype)
+    start = 0
+    for place, (rows, cols) in zip(places, sizes):
+        length = 1 + cols * channels * item  # every row starts with the number of its filter
+        lines = np.frombuffer(raw, np.uint8, rows * length, start).reshape(rows, length)
+        start += rows * length
+        if lines[:, 0].max() > PAETH:
+            raise ValueError(f"unknown row filter {lines[:, 0].max()}")
+        octets = _unfilter(lines[:, 1:].reshape(rows, cols, channels * item), lines[:, 0])
+        planes[place] = octets.view(np.dtype(dtype).newbyteorder(">")).reshape(rows, cols, channels)
+    return planes
 
 
 def encode(planes: np.ndarray, *, filters: np.ndarray | None = None, level: int = 6) -> bytes:

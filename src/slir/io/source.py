@@ -185,7 +185,6 @@ def _remedy(reason: str) -> str:
         (("truncated", "damaged"), again),
         (("pages",), "Save each page as a file of its own."),
         (("animation",), "Save one frame as a file of its own."),
-        (("interlaced",), "Save it without interlacing, or as TIFF."),
         (("imagecodecs",), "Run pip install 'slir[codecs]', or save the file with deflate (zip) compression."),
         (("the most is", "decompression bomb", "exceeds limit"), "Crop or tile the image."),
         (("colours", "channels", "bits a sample", "of type", "axes"), "Convert it to grey or RGB, with 8 or 16 bits."),
