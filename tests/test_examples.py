@@ -70,6 +70,8 @@ def test_script(name: str, load, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert told.count("dB after") == len(gains)
     if name == "microscopy":
         _check_microscope(tmp_path)
+    if name == "astronomy":
+        _check_telescope(tmp_path)
     if name == "own_pictures":
         assert gains[1] > gains[0] + 0.5  # what fitting is for
         assert slir.load(tmp_path / "pages.safetensors").stages
@@ -86,6 +88,18 @@ def _check_microscope(out: Path) -> None:
         for key in ("unit", "min", "max"):
             assert after.imagej_metadata[key] == before.imagej_metadata[key]
         assert after.pages[0].tags["XResolution"].value == before.pages[0].tags["XResolution"].value
+
+
+def _check_telescope(out: Path) -> None:
+    """The restored file has the header of the one that was observed, floats, and no NaN."""
+    fits = pytest.importorskip("astropy.io.fits")
+    (before, header), (after, kept) = (
+        fits.getdata(out / name, header=True) for name in ("telescope.fits", "telescope-restored.fits")
+    )
+    assert np.isnan(before).any()
+    assert np.isfinite(after).all()
+    assert after.dtype == before.dtype
+    assert all(kept[key] == header[key] for key in ("OBJECT", "BUNIT", "CTYPE1", "CTYPE2", "CRVAL1"))
 
 
 def test_short_and_full_mode_cut_pictures(load, tmp_path: Path) -> None:
@@ -122,6 +136,33 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert all(f"slir {command}" in reference for command in ("denoise", "deblur", "upsample", "inpaint", "fit", "psf"))
     for page in (tmp_path / "site").rglob("*.html"):  # nothing is fetched from elsewhere when it is viewed
         assert not re.search(r'(?:<script|<img)[^>]*src="http|<link[^>]*href="http', page.read_text(encoding="utf-8"))
+
+
+def test_docstrings_become_lists_and_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(DOCS / "hooks"))
+    as_markdown = importlib.import_module("docstrings").as_markdown
+    text = "sigma: of the noise.\n\nimage: (H, W). sigma: the noise,\n    as it is: known\nsize, seed : two\n\n>>> f(1)"
+    expected = [
+        "sigma: of the noise.",  # the first line is no argument
+        "- `image`: (H, W).",
+        "- `sigma`: the noise,",
+        "    as it is: known",
+        "- `size`, `seed`: two",
+        "```python",
+        "f(1)",
+        "```",
+    ]
+    made = as_markdown(text, {"image", "sigma", "size", "seed"}).splitlines()
+    assert [line.rstrip() for line in made if line.strip()] == expected
+
+
+def test_examples_of_commands_become_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(DOCS / "hooks"))
+    pages = importlib.import_module("pages")
+    made = pages.shown_examples("Examples:\n\nslir a &#x27;*.png&#x27;\nslir b\n\n**Usage**:")
+    assert made == "```sh\nslir a '*.png'\nslir b\n```\n\n**Usage**:"
+    listed = "# x\n\n**Commands**:\n\n* `psf`: Make...\n\n## `slir psf`\n\nMake a kernel.\n"
+    assert "* [`slir psf`](#slir-psf): Make a kernel." in pages.whole_summaries(listed)
 
 
 PAGES = [DOCS / "index.md", DOCS / "faq.md", DOCS / "how-it-works.md", *sorted((DOCS / "guide").glob("*.md"))]
