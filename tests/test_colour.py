@@ -39,7 +39,7 @@ def test_the_turn_is_orthogonal_and_has_an_inverse() -> None:
     product = colour.turn() @ colour.turn().T
     torch.testing.assert_close(product, torch.diag(product.diagonal()))
     own = planes(picture())
-    axes, _ = colour.to_axes(own, [0.1] * 3)
+    axes = colour.to_axes(own)
     torch.testing.assert_close(axes[0], sum(own) / 3, atol=1e-6, rtol=0)
     for back, channel in zip(colour.from_axes(axes), own):
         torch.testing.assert_close(back, channel, atol=1e-6, rtol=0)
@@ -49,9 +49,9 @@ def test_noise_along_the_axes_is_as_said() -> None:
     sigmas = [0.02, 0.05, 0.1]
     generator = torch.Generator().manual_seed(0)
     noise = [sigma * torch.randn(400, 400, generator=generator) for sigma in sigmas]
-    axes, expected = colour.to_axes(noise, sigmas)
+    axes, expected = colour.to_axes(noise), colour.along_axes(sigmas)
     assert [float(axis.std()) for axis in axes] == pytest.approx(expected, rel=0.01)
-    residuals = colour.spread_over_channels(colour.to_axes(noise, [0.05] * 3)[1])
+    residuals = colour.spread_over_channels(colour.along_axes([0.05] * 3))
     assert residuals == pytest.approx([0.05] * 3)
 
 

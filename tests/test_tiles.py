@@ -58,7 +58,7 @@ def test_every_pixel_belongs_to_one_tile(shape: tuple[int, int], side: int) -> N
     step, margin = tiles.period(model), tiles.halo(model, operator)
     assert step == 12  # strides 2 and 3, and groups at every fourth pixel
     count = torch.zeros(shape)
-    for piece in tiles._pieces(shape, operator, model, side):
+    for piece in tiles.cut(shape, operator, model, side):
         count[piece.own] += 1
         for own, seen, within, length in zip(piece.own, piece.seen, piece.within, shape):
             assert own.start % step == seen.start % step == 0
@@ -75,7 +75,7 @@ def test_tiles_give_what_the_whole_gives(name: str) -> None:
     x = picture()
     y = degrade(x, operator, sigma, torch.Generator().manual_seed(1))
     whole = operator.crop(restore(y, operator, model, sigma=sigma).x, (y.shape[0], y.shape[1]))
-    assert len(list(tiles._pieces((y.shape[0], y.shape[1]), operator, model, 64))) >= 4
+    assert len(list(tiles.cut((y.shape[0], y.shape[1]), operator, model, 64))) >= 4
     found = restore_tiled(y, operator, model, sigma=sigma, tile=64)
     assert found.x.shape == whole.shape
     assert float((found.x - whole).abs().max()) < 1e-4
@@ -89,7 +89,7 @@ def test_tiles_of_the_shipped_denoiser() -> None:
     y = x + 0.1 * torch.randn(x.shape, generator=torch.Generator().manual_seed(2))
     model = shipped_model("denoise")
     whole = restore(y, Identity(), model, sigma=0.1)
-    assert len(list(tiles._pieces((400, 400), Identity(), model, 120))) > 1
+    assert len(list(tiles.cut((400, 400), Identity(), model, 120))) > 1
     found = restore_tiled(y, Identity(), model, sigma=0.1, tile=120)
     apart = (found.x - whole.x).abs()
     assert float((apart > 1e-4).float().mean()) < 1e-3
@@ -132,7 +132,7 @@ def test_progress_counts_all_tiles() -> None:
     told: list[tuple[int, int, str]] = []
     y = picture(200)
     restore_tiled(y, Identity(), cascade(), sigma=0.1, tile=64, progress=lambda *step: told.append(step))
-    count = len(list(tiles._pieces((200, 200), Identity(), cascade(), 64)))
+    count = len(list(tiles.cut((200, 200), Identity(), cascade(), 64)))
     assert count > 1
     assert [done for done, _, _ in told] == sorted(done for done, _, _ in told)
     assert told[0][0] == 0

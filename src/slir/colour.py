@@ -37,11 +37,14 @@ def turn() -> Tensor:
     return axes / axes.norm(dim=1, keepdim=True) * torch.tensor(SCALES, dtype=torch.float64)[:, None]
 
 
-def to_axes(planes: Sequence[Tensor], sigmas: Sequence[float]) -> tuple[list[Tensor], list[float]]:
-    """T applied to three channels, and the standard deviation of the noise along each axis, √Σ_c T_ac² σ_c²."""
-    rows = turn()
-    noise = (rows.square() @ torch.tensor(sigmas, dtype=torch.float64).square()).sqrt()
-    return _mixed(rows, planes), noise.tolist()
+def to_axes(planes: Sequence[Tensor]) -> list[Tensor]:
+    """T applied to three channels."""
+    return _mixed(turn(), planes)
+
+
+def along_axes(sigmas: Sequence[float]) -> list[float]:
+    """The standard deviation along each axis of noise that has these in the channels, √Σ_c T_ac² σ_c²."""
+    return (turn().square() @ torch.tensor(sigmas, dtype=torch.float64).square()).sqrt().tolist()
 
 
 def from_axes(planes: Sequence[Tensor]) -> list[Tensor]:

@@ -11,6 +11,7 @@ import numpy as np
 from slir.compute.memory import CPU_TILES
 from slir.io import Head
 from slir.jobs import Job, load_model, parse_sigma, using_threads
+from slir.streams import LARGE
 
 SIDE = 128
 """Of the picture that is timed, in pixels of the result: the time a pixel hardly changes from there on."""
@@ -37,7 +38,8 @@ def estimate(job: Job, head: Head, pace: float) -> Estimate:
     """For a file of which the head is known. pace : seconds a pixel, by `calibrate`."""
     pixels = head.size[0] * head.size[1] * job.scale**2
     channels = 3 if head.colour else 1
-    held = pixels * channels * (2 * head.dtype.itemsize + 8)  # the file's pixels and the planes, before and after
+    at_once = min(pixels, LARGE)  # larger planes are restored by windows
+    held = at_once * channels * 8 + (at_once if head.large else pixels) * channels * 2 * head.dtype.itemsize
     seconds = pace * pixels * head.planes * (COLOUR if head.colour else 1.0)
     return Estimate(seconds, BASE + min(PER_PIXEL * pixels, CPU_TILES) + held)
 

@@ -92,7 +92,8 @@ class Job:
             io.check_output(self.output, head.scaled(self.scale))
         self._limits(head)
         if isinstance(self.mask, Path) and self.task == "inpaint":
-            io.read_mask(self.mask, head.size)
+            with io.open_mask(self.mask, head.size):
+                pass  # it is there, and of the image's size
         elif self.mask == NAN and self.task == "inpaint" and head.dtype.kind != "f":
             remedy = "Pass an image of the missing pixels."
             raise InputError("mask", "be a file for images of integers, which hold no NaN", repr(NAN), remedy)

@@ -17,7 +17,6 @@ All of them take these keyword arguments:
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -29,24 +28,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slir import colour
-from slir.arrays import Array, Canvas, DataRange, canvas
+from slir.arrays import Array, DataRange, canvas
 from slir.compute import pick_device, sparing
-from slir.defaults import default_model
-from slir.errors import InputError, SlirError, SlirWarning
-from slir.families import task_of
+from slir.errors import InputError
 from slir.model import Model
-from slir.noise import estimate_poisson_gaussian, estimate_sigma
 from slir.operators import Blur, Downsample, Identity, Mask, Operator
 from slir.operators.blur import checked_psf
 from slir.operators.convolution import Border
 from slir.operators.downsample import Antialias
-from slir.recipes import ROUNDING
 from slir.restoration import Restoration
-from slir.stabilise import Evened, Stabiliser
 from slir.tiles import restore_tiled
+from slir.treatment import Restored, decide, sampled
 
-POISSON_GAUSSIAN = "poisson-gaussian"
 Progress = bool | Callable[[int, int, str], None]
 Seed = int | np.random.Generator | torch.Generator | None
 
@@ -126,7 +119,7 @@ def deblur(
     >>> restored = slir.deblur(image, slir.psf.gaussian(1.5), sigma=2)
     """
     options = _Options(model, data_range, channel_axis, device, rng, progress, return_info)
-    return _restore(image, lambda shape: _blur(psf, border, shape), sigma, options)
+    return _restore(image, lambda shape: blur(psf, border, shape), sigma, options)
 
 
 def upsample(
@@ -202,7 +195,7 @@ def _blanked(image: Array, missing: np.ndarray, channel_axis: int | None) -> Arr
     return torch.from_numpy(filled).to(image.device) if isinstance(image, Tensor) else filled
 
 
-def _blur(psf: Array, border: Border, shape: tuple[int, int]) -> Blur:
+def blur(psf: Array, border: Border, shape: tuple[int, int]) -> Blur:
     kernel = checked_psf(psf)
     operator = _same_blur(kernel.numpy().tobytes(), (kernel.shape[0], kernel.shape[1]), border)
     tall, wide = operator.psf.shape
@@ -240,106 +233,41 @@ def _restore(
     operator.y_shape(x_shape)
     if min(shape) < MIN_SIDE:
         raise InputError("image", f"have at least {MIN_SIDE} pixels a side", f"{shape[0]}×{shape[1]}", "Pad it first.")
-    evened = _evened(sigma, planes, operator)
-    if evened:
-        planes = [even.forward(plane) for even, plane in zip(evened, planes)]
-    sigmas = [even.sigma for even in evened] if evened else _sigmas(sigma, planes, frame)
-    generator = _generator(options.rng)
-    given = _given_model(options.model)
-    if given is not None:
-        _check_model(given, operator, sigmas, frame)
-    turned = _is_colour(planes, sigmas, given or default_model(operator, sigmas[0]))
-    if turned:
-        planes[:3], along = colour.to_axes(planes[:3], sigmas[:3])
-    noises = [*along, *sigmas[3:]] if turned else sigmas
-    restored, stages, residuals = [], [], []
-    with _meter(options.progress, len(planes)) as report:
-        for number, (plane, noise) in enumerate(zip(planes, noises)):
-            model = (given or default_model(operator, noise)).to(device)
-            model = colour.brief(model) if turned and number in (1, 2) else model
-            work = partial(_restore_plane, plane, operator, model, noise, generator, report(number))
-            outcome = sparing(work, device)
-            if not bool(outcome.x.isfinite().all()):
-                raise SlirError(NOT_FINITE)
-            residuals.append(outcome.residual * frame.span)
-            restored.append(outcome.x)
-            stages.append(outcome.stats)
-    if turned:
-        restored[:3] = colour.from_axes(restored[:3])
-        residuals[:3] = colour.spread_over_channels(residuals[:3])
-    if evened:
-        restored = [even.inverse(plane) for even, plane in zip(evened, restored)]
-        strengths = [even.strength(plane) for even, plane in zip(evened, restored)]
-        residuals = [residual / noise * own for residual, noise, own in zip(residuals, sigmas, strengths)]
-        sigmas = strengths
-    result = frame.image(restored)
-    if keep is not None and not any(sigmas):
+    treatment = decide(sampled(planes), operator, sigma, frame.span, _given_model(options.model))
+    if treatment.leaves(operator):  # as it came: 32-bit integers have more digits than the engine's planes
+        restored = Restored(planes, [0.0] * len(planes), [0.0] * len(planes), [[] for _ in planes])
+        result: Array = array.copy() if frame.tensor is None else frame.tensor.clone()
+    else:
+        generator = _generator(options.rng)
+        with _meter(options.progress, len(planes)) as report:
+
+            def one(plane: Tensor, model: Model, noise: float, number: int) -> Restoration:
+                tell = report(number)
+                work = partial(restore_tiled, plane, operator, model, sigma=noise, generator=generator, progress=tell)
+                return sparing(work, device)
+
+            restored = treatment.restore(planes, operator, one)
+        result = frame.image(restored.planes)
+    if keep is not None and not any(restored.sigmas):
         result = _kept(result, array, keep, options.channel_axis)
     if not options.return_info:
         return result
-    units = [noise * frame.span for noise in sigmas]
+    grey = options.channel_axis is None
+    sigmas, residuals = ([value * frame.span for value in own] for own in (restored.sigmas, restored.residuals))
     stats = {
-        "sigma": units[0] if options.channel_axis is None else units,
-        "residual": residuals[0] if options.channel_axis is None else residuals,
+        "sigma": sigmas[0] if grey else sigmas,
+        "residual": residuals[0] if grey else residuals,
         "seconds": time.perf_counter() - started,
-        "stages": stages,
+        "stages": restored.stages,
     }
-    if evened:
-        stats["gain"] = [even.stabiliser.gain * frame.span for even in evened]
-        stats["variance"] = [even.stabiliser.variance * frame.span**2 for even in evened]
+    if treatment.evened:
+        stats["gain"] = [even.stabiliser.gain * frame.span for even in treatment.evened]
+        stats["variance"] = [even.stabiliser.variance * frame.span**2 for even in treatment.evened]
     return Result(result, stats)
 
 
-def _evened(sigma: float | str, planes: list[Tensor], operator: Operator) -> list[Evened]:
-    """How to even out the noise of each plane, where that is asked for."""
-    if sigma != POISSON_GAUSSIAN:
-        return []
-    if not isinstance(operator, Identity):
-        remedy = "Denoise first with sigma='poisson-gaussian', then restore with what noise is left."
-        raise InputError("sigma", "be 'auto' or a number for this task", repr(sigma), remedy)
-    found = [estimate_poisson_gaussian(plane) for plane in planes]
-    return [Evened(Stabiliser(gain, max(variance, ROUNDING**2))) for gain, variance in found]
-
-
-def _is_colour(planes: list[Tensor], sigmas: list[float], model: Model) -> bool:
-    """Whether to restore brightness and colour differences. Models of the paper's kind know one noise level alone."""
-    return len(planes) in (3, 4) and model.learnt and colour.alike(planes[:3], sigmas[:3])
-
-
-def _restore_plane(
-    plane: Tensor,
-    operator: Operator,
-    model: Model,
-    sigma: float,
-    generator: torch.Generator,
-    progress: Callable[[int, int, str], None] | None,
-) -> Restoration:
-    """One plane, on the device where it is."""
-    return restore_tiled(plane, operator, model, sigma=sigma, generator=generator, progress=progress)
-
-
-NOT_FINITE = (
-    "the restoration ran into infinite numbers: the operator or the model holds values far beyond the image's. "
-    "Check the PSF or the linear map that was given, and fit the model anew."
-)
 MIN_SIDE = 16
 """Smallest side of an image that is restored: below it there is hardly a patch to see."""
-
-
-def _sigmas(sigma: float | str, planes: list[Tensor], frame: Canvas) -> list[float]:
-    """σ of each plane on the scale where the range is 1."""
-    if isinstance(sigma, str):
-        if sigma != "auto":
-            rule = f"be 'auto', '{POISSON_GAUSSIAN}' or a number"
-            raise InputError("sigma", rule, repr(sigma), "It counts in units of the pixel values.")
-        return [estimate_sigma(plane) for plane in planes]
-    if not isinstance(sigma, int | float | np.number) or not (np.isfinite(sigma) and sigma >= 0):
-        raise InputError("sigma", "be 'auto' or a number of at least 0", sigma, "It is the noise's standard deviation.")
-    value = float(sigma)
-    if value > frame.span:
-        remedy = f"It counts in units of the pixel values, whose range is {frame.span:g} here."
-        raise InputError("sigma", "be at most the data range", sigma, remedy)
-    return [value / frame.span] * len(planes)
 
 
 def _given_model(model: Model | str | PathLike | None) -> Model | None:
@@ -350,29 +278,6 @@ def _given_model(model: Model | str | PathLike | None) -> Model | None:
 
         return load(Path(model))
     raise InputError("model", "be a slir.Model or the path of one", type(model).__name__, "slir.load reads one.")
-
-
-def _check_model(model: Model, operator: Operator, sigmas: list[float], frame: Canvas) -> None:
-    """A model is learnt for a kind of operator: another is an error. One learnt for a single operator or noise level
-    warns of another."""
-    learnt = model.made_for.get("family", model.made_for)
-    its, ours = learnt.get("operator", {}), operator.describe()
-    task, asked_for = learnt.get("kind"), task_of(operator)
-    if its.get("kind", ours["kind"]) != ours["kind"] or (task not in (None, asked_for) and asked_for != "other"):
-        remedy = "Fit one with slir.fit(images, task=...) or slir.fit(images, operator=...), or pass none."
-        raise InputError(
-            "model", f"be learnt for the operator {ours['kind']!r}", f"for {its.get('kind', task)!r}", remedy
-        )
-    if learnt.get("factor", operator.scale) != operator.scale:
-        remedy = f"Fit one with slir.fit(images, task='upsample', factor={operator.scale})."
-        raise InputError("model", f"be learnt for the factor {operator.scale}", f"for {learnt['factor']}", remedy)
-    if ours["kind"] != "mask" and its and its != ours:
-        advice = "The model was learnt for another PSF, filter or border than the one given; fit one for this."
-        warnings.warn(advice, SlirWarning, stacklevel=4)
-    own, asked = learnt.get("sigma"), max(sigmas)
-    if isinstance(own, int | float) and abs(own - asked) > 0.25 * max(own, asked, 2e-3):
-        told = f"The model was learnt for sigma {own * frame.span:.3g} and restores as if it were so"
-        warnings.warn(f"{told}, but sigma is {asked * frame.span:.3g}; fit one for this.", SlirWarning, stacklevel=4)
 
 
 def _kept(result: Array, array: np.ndarray, keep: np.ndarray, channel_axis: int | None) -> Array:

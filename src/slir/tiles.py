@@ -45,7 +45,7 @@ def restore_tiled(
     """
     shape = (y.shape[0], y.shape[1])
     side = tile_side(model, y.device) if tile is None else tile
-    pieces = list(_pieces(shape, operator, model, side))
+    pieces = list(cut(shape, operator, model, side))
     if len(pieces) < 2 or model.splitting == "admm" or any(piece.operator is None for piece in pieces):
         whole = restore(y, operator, model, sigma=sigma, generator=generator, progress=progress)
         return replace(whole, x=operator.crop(whole.x, shape))
@@ -67,14 +67,14 @@ def restore_tiled(
         )
         height, width = (axis.stop - axis.start for axis in piece.seen)
         inner = piece.operator.crop(part.x, (height, width))
-        x[_scaled(piece.own, scale)] = inner[_scaled(piece.within, scale)]
+        x[scaled(piece.own, scale)] = inner[scaled(piece.within, scale)]
         stats += part.stats
         squares += float((y[piece.seen] - piece.operator.forward(part.x))[piece.within].double().square().sum())
     return Restoration(x, stats, sqrt(squares / y.numel()))
 
 
 @dataclass(frozen=True)
-class _Piece:
+class Piece:
     """own: the pixels of y that it answers for. seen: these and the halo. within: the former, counted in the latter.
     operator: B for what is seen, None where it cannot be cut."""
 
@@ -84,7 +84,8 @@ class _Piece:
     operator: Operator | None
 
 
-def _pieces(shape: Shape, operator: Operator, model: Model, side: int) -> Iterator[_Piece]:
+def cut(shape: Shape, operator: Operator, model: Model, side: int) -> Iterator[Piece]:
+    """The pieces of a y of this shape, row by row; `side` in pixels of x, halo not counted."""
     scale = operator.scale
     step = period(model)  # y's pixels, so also x's
     margin = -(-halo(model, operator) // (scale * step)) * step
@@ -101,7 +102,7 @@ def _pieces(shape: Shape, operator: Operator, model: Model, side: int) -> Iterat
             axis.append((own, seen, slice(own.start - seen.start, own.stop - seen.start)))
         axes.append(axis)
     for (own_row, row, in_row), (own_col, col, in_col) in product(*axes):
-        yield _Piece((own_row, own_col), (row, col), (in_row, in_col), operator.part(row, col))
+        yield Piece((own_row, own_col), (row, col), (in_row, in_col), operator.part(row, col))
 
 
 def period(model: Model) -> int:
@@ -139,7 +140,8 @@ def tile_side(model: Model, device: torch.device) -> int:
     return int(sqrt(memory_for_tiles(device) / (4 * numbers)))
 
 
-def _scaled(axes: tuple[slice, slice], scale: int) -> tuple[slice, slice]:
+def scaled(axes: tuple[slice, slice], scale: int) -> tuple[slice, slice]:
+    """The pixels of x that belong to these of y."""
     rows, cols = (slice(scale * axis.start, scale * axis.stop) for axis in axes)
     return rows, cols
 

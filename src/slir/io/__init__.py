@@ -3,7 +3,7 @@
 from slir.io.atomic import whole_file
 from slir.io.images import EXTENSIONS, check_output, create, is_image_name, open_source, read, write
 from slir.io.kernels import read_psf
-from slir.io.masks import read_mask
+from slir.io.masks import open_mask, read_mask
 from slir.io.picture import Head, Meta, Picture, Resolution
 from slir.io.sink import Sink
 from slir.io.source import Source
@@ -20,6 +20,7 @@ __all__ = [
     "is_image_name",
     "read_psf",
     "read_mask",
+    "open_mask",
     "whole_file",
     "Picture",
     "Meta",

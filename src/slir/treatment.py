@@ -1,0 +1,181 @@
+"""How the planes of one image are restored: decided once, then done to the whole of it or window by window."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from slir import colour
+from slir.defaults import default_model
+from slir.errors import InputError, SlirError, SlirWarning
+from slir.families import task_of
+from slir.model import Model
+from slir.noise import estimate_poisson_gaussian, estimate_sigma
+from slir.operators import Identity, Operator
+from slir.recipes import ROUNDING
+from slir.restoration import Restoration
+from slir.stabilise import Evened, Stabiliser
+
+POISSON_GAUSSIAN = "poisson-gaussian"
+
+NOT_FINITE = (
+    "the restoration ran into infinite numbers: the operator or the model holds values far beyond the image's. "
+    "Check the PSF or the linear map that was given, and fit the model anew."
+)
+
+BLOCK, BLOCKS = 512, 4
+"""Of an image with more pixels than BLOCKS² blocks of this side hold, noise is estimated from so many alone."""
+
+One = Callable[[Tensor, Model, float, int], Restoration]
+
+
+@dataclass(frozen=True)
+class Restored:
+    """planes: one a channel, as they came. sigmas, residuals: of each, on the scale where the range is 1. stages: of
+    each plane that was restored, which for colours are brightness and two differences."""
+
+    planes: list[Tensor]
+    sigmas: list[float]
+    residuals: list[float]
+    stages: list[list[dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Treatment:
+    """What is known about the planes of an image.
+
+    sigmas: noise of each plane as it is restored. evened: how it was made even, one for each plane, or none.
+    turned: whether the first three are colours, restored as brightness and differences.
+    model: what to restore with; None takes what ships.
+    """
+
+    sigmas: tuple[float, ...]
+    evened: tuple[Evened, ...] = ()
+    turned: bool = False
+    model: Model | None = None
+
+    def leaves(self, operator: Operator) -> bool:
+        """Whether there is nothing to do: no noise, and nothing else between y and x."""
+        return isinstance(operator, Identity) and not self.evened and not any(self.sigmas)
+
+    def model_for(self, operator: Operator, device: torch.device, number: int = 0) -> Model:
+        """What restores a plane. Differences of colours have little detail, so half of the stages will do."""
+        model = (self.model or default_model(operator, self.noises()[number])).to(device)
+        return colour.brief(model) if self.turned and number in (1, 2) else model
+
+    def noises(self) -> list[float]:
+        """Of each plane as `restore` hands it on."""
+        if not self.turned:
+            return list(self.sigmas)
+        return [*colour.along_axes(self.sigmas[:3]), *self.sigmas[3:]]
+
+    def restore(self, planes: list[Tensor], operator: Operator, one: One) -> Restored:
+        """All planes, each by `one(plane, model, sigma, number)`."""
+        planes = [even.forward(plane) for even, plane in zip(self.evened, planes)] if self.evened else list(planes)
+        if self.turned:
+            planes[:3] = colour.to_axes(planes[:3])
+        outcomes = []
+        for number, (plane, noise) in enumerate(zip(planes, self.noises())):
+            outcomes.append(one(plane, self.model_for(operator, plane.device, number), noise, number))
+            if not bool(outcomes[-1].x.isfinite().all()):
+                raise SlirError(NOT_FINITE)
+        restored, residuals = [outcome.x for outcome in outcomes], [outcome.residual for outcome in outcomes]
+        sigmas = list(self.sigmas)
+        if self.turned:
+            restored[:3] = colour.from_axes(restored[:3])
+            residuals[:3] = colour.spread_over_channels(residuals[:3])
+        if self.evened:
+            restored = [even.inverse(plane) for even, plane in zip(self.evened, restored)]
+            sigmas = [even.strength(plane) for even, plane in zip(self.evened, restored)]
+            residuals = [residual / even.sigma * own for residual, even, own in zip(residuals, self.evened, sigmas)]
+        return Restored(restored, sigmas, residuals, [outcome.stats for outcome in outcomes])
+
+
+def decide(planes: list[Tensor], operator: Operator, sigma: float | str, span: float, model: Model | None) -> Treatment:
+    """How to treat planes with values in [0, 1], or a sample of them. sigma: in units of which `span` is the range."""
+    evened = _evened(sigma, planes, operator)
+    if evened:
+        planes = [even.forward(plane) for even, plane in zip(evened, planes)]
+    sigmas = tuple(even.sigma for even in evened) if evened else _sigmas(sigma, planes, span)
+    if model is not None:
+        _check_model(model, operator, sigmas, span)
+    # Models of the paper's kind know one noise level alone.
+    learnt = (model or default_model(operator, sigmas[0])).learnt
+    turned = len(planes) in (3, 4) and learnt and colour.alike(planes[:3], sigmas[:3])
+    return Treatment(sigmas, evened, turned, model)
+
+
+def _check_model(model: Model, operator: Operator, sigmas: tuple[float, ...], span: float) -> None:
+    """A model is learnt for a kind of operator: another is an error. One learnt for a single operator or noise level
+    warns of another."""
+    learnt = model.made_for.get("family", model.made_for)
+    its, ours = learnt.get("operator", {}), operator.describe()
+    task, asked_for = learnt.get("kind"), task_of(operator)
+    if its.get("kind", ours["kind"]) != ours["kind"] or (task not in (None, asked_for) and asked_for != "other"):
+        remedy = "Fit one with slir.fit(images, task=...) or slir.fit(images, operator=...), or pass none."
+        raise InputError(
+            "model", f"be learnt for the operator {ours['kind']!r}", f"for {its.get('kind', task)!r}", remedy
+        )
+    if learnt.get("factor", operator.scale) != operator.scale:
+        remedy = f"Fit one with slir.fit(images, task='upsample', factor={operator.scale})."
+        raise InputError("model", f"be learnt for the factor {operator.scale}", f"for {learnt['factor']}", remedy)
+    if ours["kind"] != "mask" and its and its != ours:
+        advice = "The model was learnt for another PSF, filter or border than the one given; fit one for this."
+        warnings.warn(advice, SlirWarning, stacklevel=5)
+    own, asked = learnt.get("sigma"), max(sigmas)
+    if isinstance(own, int | float) and abs(own - asked) > 0.25 * max(own, asked, 2e-3):
+        told = f"The model was learnt for sigma {own * span:.3g} and restores as if it were so"
+        warnings.warn(f"{told}, but sigma is {asked * span:.3g}; fit one for this.", SlirWarning, stacklevel=5)
+
+
+def sample(shape: tuple[int, int]) -> list[tuple[slice, slice]]:
+    """Windows of an image of this shape that its noise is told from: all of it, or of a large one blocks at even
+    distances, all of one size."""
+    if shape[0] * shape[1] <= (BLOCK * BLOCKS) ** 2:
+        return [(slice(0, shape[0]), slice(0, shape[1]))]
+    axes = []
+    for length in shape:
+        side = min(BLOCK, length)
+        count = min(BLOCKS, length // side)
+        first = [(length - side) * part // max(1, count - 1) for part in range(count)]
+        axes.append([slice(start, start + side) for start in first])
+    return [(rows, cols) for rows in axes[0] for cols in axes[1]]
+
+
+def sampled(planes: list[Tensor]) -> list[Tensor]:
+    """The sample of planes that are in memory, its windows one below the other."""
+    windows = sample((planes[0].shape[0], planes[0].shape[1]))
+    return planes if len(windows) == 1 else [torch.cat([plane[window] for window in windows]) for plane in planes]
+
+
+def _evened(sigma: float | str, planes: list[Tensor], operator: Operator) -> tuple[Evened, ...]:
+    """How to even out the noise of each plane, where that is asked for."""
+    if sigma != POISSON_GAUSSIAN:
+        return ()
+    if not isinstance(operator, Identity):
+        remedy = "Denoise first with sigma='poisson-gaussian', then restore with what noise is left."
+        raise InputError("sigma", "be 'auto' or a number for this task", repr(sigma), remedy)
+    found = [estimate_poisson_gaussian(plane) for plane in planes]
+    return tuple(Evened(Stabiliser(gain, max(variance, ROUNDING**2))) for gain, variance in found)
+
+
+def _sigmas(sigma: float | str, planes: list[Tensor], span: float) -> tuple[float, ...]:
+    """σ of each plane on the scale where the range is 1."""
+    if isinstance(sigma, str):
+        if sigma != "auto":
+            rule = f"be 'auto', '{POISSON_GAUSSIAN}' or a number"
+            raise InputError("sigma", rule, repr(sigma), "It counts in units of the pixel values.")
+        return tuple(estimate_sigma(plane) for plane in planes)
+    if not isinstance(sigma, int | float | np.number) or not (np.isfinite(sigma) and sigma >= 0):
+        raise InputError("sigma", "be 'auto' or a number of at least 0", sigma, "It is the noise's standard deviation.")
+    value = float(sigma)
+    if value > span:
+        remedy = f"It counts in units of the pixel values, whose range is {span:g} here."
+        raise InputError("sigma", "be at most the data range", sigma, remedy)
+    return (value / span,) * len(planes)

@@ -1,0 +1,210 @@
+"""Files restored plane by plane and window by window: the same as the whole, and memory that does not grow."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tifffile
+import torch
+
+import slir
+from slir import io, streams, treatment
+from slir.defaults import demo_picture
+from slir.io import Picture
+from slir.jobs import Job, run
+from test_tiles import cascade
+
+SMALL = cascade(similar=True)
+
+
+@pytest.fixture
+def windows(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Every file is large, its tiles and the model small; gives the pieces that were restored."""
+    pieces: list[Any] = []
+    monkeypatch.setattr(treatment, "default_model", lambda operator, sigma: SMALL)
+    monkeypatch.setattr(streams, "LARGE", 1)
+    monkeypatch.setattr(streams, "tile_side", lambda model, device: 128)
+    by = streams._Windows.restored
+
+    def restored(self: Any, piece: Any) -> Any:
+        pieces.append(piece)
+        return by(self, piece)
+
+    monkeypatch.setattr(streams._Windows, "restored", restored)
+    return pieces
+
+
+def large(colour: bool = False, dtype: str = "uint8", side: int = 256) -> np.ndarray:
+    """The demonstration's picture beside its mirror image, (side, 2·side), noisy."""
+    picture = demo_picture()[:side, :side].astype(np.float64)
+    both = np.concatenate([picture, picture[:, ::-1]], axis=1)
+    both = both if colour else both.mean(-1)
+    noisy = (both + np.random.default_rng(0).normal(0, 10, both.shape)).clip(0, 255)
+    scale = {"uint8": 1, "uint16": 257, "float32": 1 / 255}[dtype]
+    return (noisy * scale).round().astype(dtype) if dtype != "float32" else (noisy * scale).astype(dtype)
+
+
+def restored(
+    folder: Path, pixels: np.ndarray, task: str, *, alpha: np.ndarray | None = None, **settings: Any
+) -> Picture:
+    axis = None if pixels.ndim == 2 else -1
+    io.write(folder / "in.tif", Picture(pixels, channel_axis=axis, alpha=alpha))
+    run(Job(task, folder / "in.tif", folder / "out.tif", **settings), sidecar=False)  # type: ignore[arg-type]
+    return io.read(folder / "out.tif")
+
+
+def nearly(found: np.ndarray, wanted: np.ndarray, span: float) -> None:
+    """The same, but for a few pixels where two patches are equally near, and these by little."""
+    apart = np.abs(found.astype(np.float64) - wanted.astype(np.float64)) / span
+    assert found.shape == wanted.shape
+    assert (apart > 1e-4).mean() < 1e-3
+    assert apart.max() < 1e-3
+
+
+@pytest.mark.parametrize("task", ["denoise", "deblur", "upsample", "inpaint"])
+def test_windows_give_what_the_whole_gives(task: str, tmp_path: Path, windows: list[Any]) -> None:
+    pixels, rng = large(dtype="uint16"), np.random.default_rng(1)
+    psf = slir.psf.motion(5, 30)
+    mask = rng.random(pixels.shape) < 0.3
+    settings: dict[str, Any] = {"sigma": 2570.0}
+    if task == "deblur":
+        settings["psf"] = psf
+        wanted = slir.deblur(pixels, psf, sigma=2570.0)
+    elif task == "upsample":
+        pixels, settings = pixels[:96, :200], {"sigma": 2570.0, "factor": 2}
+        wanted = slir.upsample(pixels, 2, sigma=2570.0)
+    elif task == "inpaint":
+        io.write(tmp_path / "mask.png", Picture(mask.astype(np.uint8) * 255))
+        settings |= {"mask": tmp_path / "mask.png"}
+        wanted = slir.inpaint(pixels, mask, sigma=2570.0)
+    else:
+        wanted = slir.denoise(pixels, sigma=2570.0)
+    found = restored(tmp_path, pixels, task, **settings)
+    assert len(windows) > 3
+    nearly(found.pixels, wanted, 65535)
+
+
+def test_colours_by_windows(tmp_path: Path, windows: list[Any]) -> None:
+    pixels = large(colour=True)
+    alpha = np.linspace(0, 255, pixels[..., 0].size).astype(np.uint8).reshape(pixels.shape[:2])
+    found = restored(tmp_path, pixels, "denoise", sigma=10.0, alpha=alpha)
+    assert len(windows) > 3
+    assert found.alpha is not None
+    assert (found.alpha == alpha).all()
+    difference = np.abs(found.pixels.astype(int) - slir.denoise(pixels, sigma=10.0, channel_axis=-1).astype(int))
+    assert (difference > 0).mean() < 0.02
+    assert difference.max() <= 3
+
+
+def test_alpha_grows_with_the_picture(tmp_path: Path, windows: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels = large()[:64, :200]
+    alpha = np.random.default_rng(0).integers(0, 256, pixels.shape).astype(np.uint8)
+    by_windows = restored(tmp_path, pixels, "upsample", sigma=0.0, alpha=alpha, factor=2)
+    monkeypatch.setattr(streams, "LARGE", 2**24)
+    whole = restored(tmp_path, pixels, "upsample", sigma=0.0, alpha=alpha, factor=2)
+    assert by_windows.alpha is not None
+    assert whole.alpha is not None
+    assert (by_windows.alpha == whole.alpha).all()
+    assert whole.alpha.shape == (128, 400)
+
+
+@pytest.mark.parametrize("task", ["denoise", "upsample"])
+@pytest.mark.parametrize("by", ["windows", "whole"])
+def test_pixels_that_are_nan_stay_so_and_do_no_harm(
+    task: str, by: str, tmp_path: Path, request: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request.getfixturevalue("windows")
+    if by == "whole":
+        monkeypatch.setattr(streams, "LARGE", 2**24)
+    clean = large(dtype="float32")[:128, :256]
+    holed = clean.copy()
+    holed[40:43, 30:200] = np.nan
+    holed[100, 100] = np.nan
+    settings: dict[str, Any] = {"sigma": 0.04, "data_range": 1.0} | ({"factor": 2} if task == "upsample" else {})
+    found = restored(tmp_path, holed, task, **settings).pixels
+    factor = settings.get("factor", 1)
+    missing = np.isnan(holed).repeat(factor, 0).repeat(factor, 1)
+    assert (np.isnan(found) == missing).all()
+    wanted = restored(tmp_path, clean, task, **settings).pixels
+    assert np.sqrt(np.mean((found - wanted)[~missing] ** 2)) < 0.01
+
+
+def test_nan_is_filled_in_for_good_by_inpainting(tmp_path: Path, windows: list[Any]) -> None:
+    pixels = large(dtype="float32")[:128, :256]
+    holed = pixels.copy()
+    holed[::7, ::5] = np.nan
+    found = restored(tmp_path, holed, "inpaint", sigma=0.0, mask="nan", data_range=1.0).pixels
+    known = ~np.isnan(holed)
+    assert (found[known] == holed[known]).all()
+    assert np.isfinite(found).all()
+
+
+def test_a_plane_of_nan_alone_stays_one(tmp_path: Path, windows: list[Any]) -> None:
+    pixels = large(dtype="float32")[:128]
+    pixels[:, :330] = np.nan
+    found = restored(tmp_path, pixels, "denoise", sigma=0.04, data_range=1.0).pixels
+    assert np.isnan(found[:, :330]).all()
+    assert np.isfinite(found[:, 330:]).all()
+
+
+def test_windows_without_a_hole_are_copied(tmp_path: Path, windows: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels = large()
+    mask = np.zeros(pixels.shape, np.uint8)
+    mask[10:14, 10:40] = 255
+    io.write(tmp_path / "mask.png", Picture(mask))
+    worked: list[Any] = []
+    by = streams._Windows._restored
+    monkeypatch.setattr(streams._Windows, "_restored", lambda *given: worked.append(given) or by(*given))
+    found = restored(tmp_path, pixels, "inpaint", sigma=0.0, mask=tmp_path / "mask.png").pixels
+    assert len(worked) == 1 < len(windows)
+    assert (found[mask == 0] == pixels[mask == 0]).all()
+
+
+@pytest.mark.parametrize("dtype", ["uint32", "int16", "float64"])
+@pytest.mark.parametrize("by", ["windows", "whole"])
+def test_without_noise_a_file_comes_back_to_the_last_bit(dtype: str, by: str, tmp_path: Path, request: Any) -> None:
+    if by == "windows":
+        request.getfixturevalue("windows")
+    rng = np.random.default_rng(0)
+    pixels = rng.normal(size=(200, 300)) if dtype == "float64" else rng.integers(0, 30000, (200, 300))
+    limits = {"float64": (-9.0, 9.0), "uint32": (0.0, 2.0**32 - 1), "int16": (-32768.0, 32767.0)}[dtype]
+    pixels = (pixels * (100_001 if dtype == "uint32" else 1)).astype(dtype)
+    assert (restored(tmp_path, pixels, "denoise", sigma=0.0, data_range=limits).pixels == pixels).all()
+
+
+def test_noise_of_a_large_image_is_told_from_a_sample(tmp_path: Path, windows: list[Any]) -> None:
+    shape = (3000, 2500)
+    blocks = treatment.sample(shape)
+    assert len(blocks) == treatment.BLOCKS**2
+    assert {(rows.stop - rows.start, cols.stop - cols.start) for rows, cols in blocks} == {(512, 512)}
+    assert min(rows.start for rows, _ in blocks) == 0
+    assert max(cols.stop for _, cols in blocks) == shape[1]
+    assert treatment.sample((2048, 2048)) == [(slice(0, 2048), slice(0, 2048))]
+    assert len(treatment.sample((200, 50_000))) == treatment.BLOCKS  # a strip has one row of blocks
+    plane = torch.rand(3000, 2500)
+    (seen,) = treatment.sampled([plane])
+    assert seen.shape == (16 * 512, 512)
+    assert torch.equal(seen[:512], plane[:512, :512])
+
+
+def test_memory_does_not_grow_with_the_width(
+    tmp_path: Path, windows: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of arrays: what is held are a band of the file, a sample and one tile."""
+    monkeypatch.setattr(treatment, "BLOCK", 64)
+    peaks = []
+    for width in (2048, 8192):
+        path = tmp_path / f"{width}.tif"
+        strip = np.random.default_rng(0).integers(0, 60000, (64, width)).astype(np.uint16)
+        with tifffile.TiffWriter(path) as file:
+            file.write((strip for _ in range(4)), shape=(256, width), dtype=np.uint16, rowsperstrip=64)
+        tracemalloc.start()
+        run(Job("denoise", path, tmp_path / "out.tif", sigma=0.0), sidecar=False)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert (io.read(tmp_path / "out.tif").pixels == io.read(path).pixels).all()
+    assert peaks[1] - peaks[0] < 8192 * 256 * 2  # less than the image itself
