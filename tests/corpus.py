@@ -63,6 +63,7 @@ def exif(order="<"):
     inner = tags.get_ifd(0x8769)
     inner[0x829A], inner[0x8827], inner[0xA002], inner[0xA003] = 0.004, 400, WIDTH, HEIGHT
     inner[0x927C] = bytes(range(100, 160))
+    inner[0xA005] = {1: "R98", 2: b"0100"}
     places = tags.get_ifd(0x8825)
     places[1], places[2] = "N", (48.0, 51.0, 29.5)
     return tags.tobytes()[6:]
@@ -91,6 +92,7 @@ PNG_CHUNKS = {
     "aspect": [(b"pHYs", struct.pack(">IIB", 2, 1, 0))],
     "xmp": [(b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + XMP)],
     "text": [(b"tEXt", b"Title\0a river"), (b"iTXt", "Author\0\0\0\0\0Jürgen ☃".encode())],
+    "private": [(b"prVt", b"first"), (b"prVt", b"second"), (b"tIME", bytes([7, 208, 1, 2, 3, 4, 5]))],
     "colours": [(b"gAMA", struct.pack(">I", 45455)), (b"cICP", bytes([9, 16, 0, 1]))],
 }
 PNG_CHUNKS["all"] = list(itertools.chain(*(PNG_CHUNKS[key] for key in ("icc", "exif", "resolution", "xmp", "text"))))
@@ -114,6 +116,16 @@ BLOCKS = {
     "all": {"icc_profile": ICC, "exif": b"Exif\0\0" + exif(), "xmp": XMP},
 }
 JPEG_BLOCKS = {**BLOCKS, "resolution": {"dpi": (300, 200)}, "comment": {"comment": b"a slow river"}}
+
+IPTC = b"\x1c\x02\x78\0\x07a river" + b"\x1c\x02\x19\0\x05water"
+PHOTOSHOP = b"Photoshop 3.0\x008BIM\x04\x04\0\0" + struct.pack(">I", len(IPTC)) + IPTC + b"\0" * (len(IPTC) % 2)
+LONG_XMP = b"http://ns.adobe.com/xmp/extension/\0" + b"0" * 32 + struct.pack(">II", 5, 0) + b"<a/>"
+JPEG_BLOCKS["iptc"] = {
+    "extra": b"".join(
+        bytes([0xFF, mark]) + struct.pack(">H", 2 + len(body)) + body
+        for mark, body in ((0xED, PHOTOSHOP), (0xE1, LONG_XMP))
+    )
+}
 
 for layout, kind in itertools.product(("grey", "RGB"), JPEG_BLOCKS):
 
@@ -230,7 +242,8 @@ for mode in ("L", "RGB"):
         block = Image.Exif()
         block.load(b"Exif\0\0" + exif())
         directory = TiffImagePlugin.ImageFileDirectory_v2()
-        directory.update({271: "Maker", 272: "Model 3", 274: 6, 34665: dict(block.get_ifd(0x8769))})
+        inner = {code: value for code, value in block.get_ifd(0x8769).items() if code != 0xA005}
+        directory.update({271: "Maker", 272: "Model 3", 274: 6, 34665: inner})
         directory[34853] = dict(block.get_ifd(0x8825))
         Image.fromarray(noise(len(mode)).squeeze()).save(path, tiffinfo=directory)
 
@@ -248,9 +261,16 @@ def stack(shape, dtype="uint16", seed=0):
 def _(path):
     with tifffile.TiffWriter(path) as file:
         for number in range(4):
-            own = [(65001, 3, 1, 100 + number, True)]
+            own = [(65001, 3, 1, 100 + number, True), (297, 3, 2, (number, 4), True)]
             page = noise(1, "uint16", number)[..., 0]
-            file.write(page, description=f"page {number}", metadata=None, extratags=own, resolution=(100 + number, 50))
+            file.write(
+                page,
+                description=f"page {number}",
+                metadata=None,
+                extratags=own,
+                resolution=(100 + number, 50),
+                subfiletype=2,
+            )
 
 
 @case("pages-rgb.tif")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import struct
 import warnings
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
@@ -17,6 +18,8 @@ from slir.io.picture import Head, Meta, Resolution, range_of
 SIGNATURE = b"\xff\xd8\xff"
 EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif")
 NAME = "JPEG"
+#: Segments that Pillow does not write but that are kept, byte for byte: captions and keywords (IPTC), long XMP.
+_KEPT = (("APP13", b"Photoshop 3.0\0"), ("APP1", b"http://ns.adobe.com/xmp/extension/\0"))
 
 
 def begin(data: bytes) -> tuple[Head, Callable[[], np.ndarray]]:
@@ -28,6 +31,10 @@ def begin(data: bytes) -> tuple[Head, Callable[[], np.ndarray]]:
         if getattr(image, "n_frames", 1) > 1:
             notes.append("the file holds more than one picture; only the first is restored and kept")
         info, (width, height), colour = dict(image.info), image.size, image.mode == "RGB"
+        found = getattr(image, "applist", [])
+    segments = [
+        (name, body) for name, body in found if any(name == app and body.startswith(mark) for app, mark in _KEPT)
+    ]
     block = info.get("exif")
     if block is not None:
         block = block.removeprefix(exif.PREFIX) or None
@@ -39,6 +46,7 @@ def begin(data: bytes) -> tuple[Head, Callable[[], np.ndarray]]:
         orientation=exif.orientation(block),
         resolution=_resolution(info),
         text={} if not comment else {"Comment": comment.decode("utf-8", "replace")},
+        private={NAME: tuple(segments)},
     )
 
     def decode() -> np.ndarray:
@@ -63,7 +71,10 @@ def _opened(data: bytes) -> Iterator[Image.Image]:
 
 def encode(stream: BinaryIO, planes: np.ndarray, meta: Meta) -> None:
     """Write (H, W, 1) or (H, W, 3) uint8 pixels, at quality 95 and with colour at full resolution."""
-    options: dict[str, object] = {}
+    segments = meta.private.get(NAME, ())
+    assert isinstance(segments, tuple)
+    parts = (bytes([0xFF, 0xE0 + int(name[3:])]) + struct.pack(">H", 2 + len(body)) + body for name, body in segments)
+    options: dict[str, object] = {"extra": b"".join(parts)}
     block = exif.block(meta)
     if block is not None:
         options["exif"] = exif.PREFIX + block

@@ -26,6 +26,8 @@ _DEPTHS = {_GREY: (1, 2, 4, 8, 16), _RGB: (8, 16), _PALETTE: (1, 2, 4, 8), _GREY
 _XMP = "XML:com.adobe.xmp"
 #: How colours are meant and when they were taken: kept byte for byte.
 _KEPT = (b"cICP", b"mDCV", b"cLLI", b"gAMA", b"cHRM", b"sRGB", b"tIME")
+#: What Meta has a place for.
+_UNDERSTOOD = (b"tEXt", b"zTXt", b"iTXt", b"pHYs", b"eXIf")
 _MOST_TEXT = 1 << 24
 #: zlib never shrinks more than this; a file that declares more pixels than it could hold is refused before decoding.
 _BEST_RATIO = 1100
@@ -208,8 +210,13 @@ def _meta(chunks: list[tuple[bytes, bytes]]) -> Meta:
         orientation=exif.orientation(block),
         resolution=resolution,
         text=text,
-        private={NAME: tuple((kind, found[kind]) for kind in _KEPT if kind in found)},
+        private={NAME: tuple(chunk for chunk in chunks if _is_kept(chunk[0]))},
     )
+
+
+def _is_kept(kind: bytes) -> bool:
+    """Lower case in the first letter means that pixels can do without it, in the last that it may be copied blindly."""
+    return kind in _KEPT or (kind not in _UNDERSTOOD and bool(kind[0] & kind[3] & 0x20))
 
 
 def _meta_chunks(meta: Meta) -> Iterator[tuple[bytes, bytes]]:

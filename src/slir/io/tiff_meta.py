@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,13 +31,13 @@ from slir.io.ifd import (
 from slir.io.picture import Head, Meta, Resolution
 
 NAME = "TIFF"
-DESCRIPTION, _ORIENTATION, _X, _Y, _UNIT, _XMP, _ICC = 270, 274, 282, 283, 296, 700, 34675
+_SUBFILE, DESCRIPTION, _ORIENTATION, _X, _Y, _UNIT, _XMP, _ICC = 254, 270, 274, 282, 283, 296, 700, 34675
 _TEXT = {"ImageDescription": DESCRIPTION, "Software": 305, "DateTime": 306, "Artist": 315, "Copyright": 33432}
 _CAMERA = (271, 272)  # make, model
 _UNITS = {1: "none", 2: "inch", 3: "cm"}
 #: How the pixels are stored, which is the writer's affair, and places in the old file, which mean nothing in the new.
 _STRUCTURE = {
-    *range(254, 260), 262, 266, 273, 277, 278, 279, 284, 288, 289, 292, 293, 297, 317, *range(322, 326), 330, 338, 339,
+    *range(255, 260), 262, 266, 273, 277, 278, 279, 284, 288, 289, 292, 293, 317, *range(322, 326), 330, 338, 339,
     347, *range(512, 522), *range(529, 533), 34412, exif.EXIF, exif.GPS, exif.INTEROP,
 }  # fmt: skip
 _PIXEL_SCALE, _TIE_POINTS, _TRANSFORM = 33550, 33922, 34264  # GeoTIFF
@@ -48,7 +49,8 @@ class Private:
     """What only TIFF has.
 
     layout : byte order, and whether it is a BigTIFF.
-    compressed, tile, rows, planar, photometric, alpha : how the pixels were stored; rows is those of a strip.
+    compressed, tile, rows, planar, photometric, extras : how the pixels were stored; rows are those of a strip,
+        extras what TIFF says of samples beyond the colours.
     samples : how many planes are the channels of one page, or 1.
     hidden : whether only the first page has a directory; the others follow it without a gap.
     pages : by page, the tags that say nothing of how pixels are stored.
@@ -68,7 +70,10 @@ class Private:
 
 def kept(tags: Mapping[int, Tag]) -> dict[int, Tag]:
     """The tags that are to go out as they came in."""
-    return {code: value for code, value in tags.items() if code not in _STRUCTURE and value.kind not in (IFD, IFD8)}
+    found = {code: value for code, value in tags.items() if code not in _STRUCTURE and value.kind not in (IFD, IFD8)}
+    if _SUBFILE in found and found[_SUBFILE].number() & 1:  # a smaller copy of something that is not there any more
+        del found[_SUBFILE]
+    return found
 
 
 def exif_block(stream: BinaryIO, tags: Mapping[int, Tag], layout: Layout, size: int) -> bytes | None:
@@ -77,10 +82,9 @@ def exif_block(stream: BinaryIO, tags: Mapping[int, Tag], layout: Layout, size: 
     for code in (exif.EXIF, exif.GPS):
         if code in tags:
             try:
-                found, _ = read_directory(stream, tags[code].number(), layout, size)
+                inner[code] = _inner(stream, tags[code].number(), layout, size)
             except ValueError:  # damaged metadata must not stop the pixels
                 continue
-            inner[code] = {key: value for key, value in found.items() if key != exif.INTEROP}
     if not inner and not any(code in tags for code in _CAMERA):
         return None
     outer = {code: tags[code] for code in (*_CAMERA, *_TEXT.values(), _ORIENTATION, _X, _Y, _UNIT) if code in tags}
@@ -171,10 +175,20 @@ def exif_tags(block: bytes) -> dict[int, Tag | Tags]:
         tags: dict[int, Tag | Tags] = dict(outer)
         for code in (exif.EXIF, exif.GPS):
             if code in outer:
-                inner, _ = read_directory(stream, outer[code].number(), layout, len(block))
-                tags[code] = {key: value for key, value in inner.items() if key != exif.INTEROP}
+                tags[code] = _inner(stream, outer[code].number(), layout, len(block))
     except ValueError:
         return {}
+    return tags
+
+
+def _inner(stream: BinaryIO, at: int, layout: Layout, size: int) -> Tags:
+    """An EXIF or GPS directory, with the one that it may hold itself."""
+    found, _ = read_directory(stream, at, layout, size)
+    tags: dict[int, Tag | Tags] = dict(found)
+    if exif.INTEROP in found:
+        del tags[exif.INTEROP]
+        with contextlib.suppress(ValueError):  # if it is damaged, the rest is not
+            tags[exif.INTEROP] = read_directory(stream, found[exif.INTEROP].number(), layout, size)[0]
     return tags
 
 
