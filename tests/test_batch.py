@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tifffile
 from typer.testing import CliRunner
 
 import slir
@@ -209,6 +210,14 @@ def test_a_bug_costs_one_file(tree, quick, tmp_path, monkeypatch):
     assert "a bug in slir (ZeroDivisionError: by zero)" in result.stderr
     assert "Traceback" in result.stderr  # whoever reports it needs it
     assert quick == ["b.jpg"]
+
+
+def test_failures_name_the_file_and_the_option(tree, quick, tmp_path):
+    tifffile.imwrite(tree / "f.tif", np.ones((20, 20), np.float32), metadata=None)
+    result = run("denoise", tree, "-o", tmp_path / "out", "-j", 1, code=1)
+    assert result.stderr.startswith(f"error: {tree / 'f.tif'}: --data-range must be given for an image of floats")
+    reports = batch.run([Job("denoise", tree / "f.tif", tmp_path / "f.tif")])
+    assert next(reports).reason.startswith(f"{tree / 'f.tif'}: data_range must be given")
 
 
 def test_what_would_fail_for_all_is_told_once(tree, quick, tmp_path):
@@ -535,25 +544,30 @@ def start(tree, out):
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory):
-    """16 images, their results, and how long they take."""
+    """16 images and their results."""
     folder = tmp_path_factory.mktemp("many")
     for number in range(16):
         write(folder / "in" / f"{number:02}.png", number, side=8)
-    begin = time.perf_counter()
-    process = start(folder / "in", folder / "out")
-    process.communicate()
-    return folder / "in", files(folder / "out"), time.perf_counter() - begin
+    start(folder / "in", folder / "out").communicate()
+    return folder / "in", files(folder / "out")
+
+
+def wait_for(count, out):
+    """Until a run has made as many outputs."""
+    while len(list(out.glob("[!.]*.png"))) < count:
+        time.sleep(0.001)
 
 
 def test_killed_at_any_moment_a_run_goes_on_where_it_was(many, tmp_path, quick):
-    images, wanted, duration = many
+    images, wanted = many
     assert len(wanted) == 32
     moments = random.Random(0)
     finished = []
     for attempt in range(8):
         out = tmp_path / str(attempt)
         process = start(images, out)
-        time.sleep(moments.uniform(0, duration))
+        wait_for(2 * attempt, out)
+        time.sleep(moments.uniform(0, 0.03))  # a file takes as long
         process.kill()
         process.communicate()
         left = {name: contents for name, contents in files(out).items() if name.endswith(".png") and name[0] != "."}
@@ -566,19 +580,19 @@ def test_killed_at_any_moment_a_run_goes_on_where_it_was(many, tmp_path, quick):
         assert sorted(files(out)) == sorted(wanted)
         assert all(files(out)[name] == wanted[name] for name in wanted if name.endswith(".png"))
         finished.append(len(left))
-    assert len(set(finished)) > 2  # the moments were different ones
+    assert finished[0] < 16 <= 2 + finished[-1]  # from the start to the end
 
 
 def test_ctrl_c_stops_cleanly(many, tmp_path):
-    images, wanted, duration = many
+    images, wanted = many
     process = start(images, tmp_path / "out")
-    time.sleep(duration / 2)
+    wait_for(4, tmp_path / "out")
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate()
     assert process.returncode == 130
     made = files(tmp_path / "out")
-    assert 0 < len(made) < len(wanted)
+    assert 8 <= len(made) < len(wanted)
     assert all(contents == wanted[name] for name, contents in made.items() if name.endswith(".png"))
     assert not list((tmp_path / "out").glob(".*"))
     summary = json.loads(output.splitlines()[-1])["summary"]
-    assert summary["restored"] == len([name for name in made if name.endswith(".png")])
+    assert 0 <= len([name for name in made if name.endswith(".png")]) - summary["restored"] <= 1  # one untold as yet

@@ -16,11 +16,13 @@ from typer.testing import CliRunner
 
 import slir
 from slir import io
+from slir.batch import Report
 from slir.cli import app, show
 from slir.cli.options import antialias_value, psf_value, range_value, share_value, sigma_value
-from slir.cli.progress import progress_bar
+from slir.cli.progress import batch_bar, progress_bar
 from slir.errors import InputError
 from slir.io import Meta, Picture, Resolution
+from slir.jobs import Job
 
 runner = CliRunner()
 
@@ -517,6 +519,27 @@ def test_progress_is_drawn_on_a_terminal_only(monkeypatch, capsys):
         progress(8, 8, "stage [1]")
         progress(1, 2, "other")
     assert capsys.readouterr().out == ""
+
+
+def test_progress_over_many_files(tmp_path, monkeypatch, capsys):
+    jobs = [Job("denoise", tmp_path / f"{n}.png", tmp_path / "out" / f"{n}.png") for n in range(3)]
+    for number, job in enumerate(jobs):
+        job.image.write_bytes(bytes(10 * number + 10))
+    with batch_bar(jobs) as bar:
+        assert bar.progress is None
+        bar.done(Report(jobs[0], "restored"))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with batch_bar(jobs) as bar:
+        assert bar.progress is not None
+        bar.progress(1, 1, 2, "restoring")
+        (task,) = bar.bars.tasks
+        assert (task.completed, task.total) == (10, 60)
+        bar.done(Report(jobs[1], "failed"))
+        bar.done(Report(jobs[0], "restored"))
+        (task,) = bar.bars.tasks
+        assert (task.completed, task.description) == (30, "2 of 3 files")
+        print("a result")
+    assert capsys.readouterr().out == "a result\n"  # stdout stays what it was
 
 
 # --- with the engine -----------------------------------------------------------------------------------------------

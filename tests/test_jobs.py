@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -212,6 +213,19 @@ def test_left_overs_are_removed_and_work_underway_is_not(tmp_path):
         assert names(tmp_path) == [stage.output.parent.name]
         stage.output.write_bytes(b"whole")
     assert names(tmp_path) == ["out.png"]
+
+
+def test_without_locks_only_what_is_old_is_left_over(tmp_path, monkeypatch):
+    monkeypatch.setattr(staging, "fcntl", None)  # as on Windows
+    for name, age in (("old", 2 * staging.DAY), ("new", 60)):
+        folder = tmp_path / f"{staging.PREFIX}{name}{staging.SUFFIX}"
+        folder.mkdir()
+        os.utime(folder, (time.time() - age,) * 2)
+    assert staging.clear_stale([tmp_path]) == 1
+    assert names(tmp_path) == [f"{staging.PREFIX}new{staging.SUFFIX}"]
+    with staging.staged(tmp_path / "out.png") as stage:
+        stage.output.write_bytes(b"whole")
+    assert (tmp_path / "out.png").read_bytes() == b"whole"
 
 
 def test_links_stay_links_and_rights_stay(image, tmp_path, quick):

@@ -52,12 +52,14 @@ class Policy:
 
 @dataclass(frozen=True)
 class Report:
-    """What became of one job. reason : why it was skipped or failed. details : the traceback of a bug in slir."""
+    """What became of one job. reason : why it was skipped or failed. argument : which of the job's was at fault, where
+    one was. details : the traceback of a bug in slir."""
 
     job: Job
     status: Status
     reason: str = ""
     outcome: Outcome | None = None
+    argument: str = ""
     details: str = ""
 
 
@@ -134,7 +136,7 @@ def attempt(job: Job, policy: Policy, *, progress: Progress | None = None) -> Re
             return Report(job, "skipped", reason)
         return Report(job, "restored", outcome=restore(job, sidecar=policy.sidecar, progress=progress))
     except SlirError as error:
-        return Report(job, "failed", _line(error))
+        return Report(job, "failed", _reason(job, error), argument=getattr(error, "argument", ""))
     except OSError as error:
         return Report(job, "failed", f"{job.output}: cannot be written ({error.strerror or error})")
     except Exception as error:
@@ -178,6 +180,7 @@ class Planned:
     reason: str = ""
     head: Head | None = None
     estimate: Estimate | None = None
+    argument: str = ""
 
 
 def plan(jobs: Sequence[Job], *, policy: Policy = Policy()) -> Iterator[Planned]:  # noqa: B008  (frozen)
@@ -197,7 +200,7 @@ def plan(jobs: Sequence[Job], *, policy: Policy = Policy()) -> Iterator[Planned]
             pace = calibrate(job) if pace is None else pace  # the jobs of a batch differ in their files alone
             yield Planned(job, "restored", head=head, estimate=estimate(job, head, pace))
         except SlirError as error:
-            yield Planned(job, "failed", _line(error))
+            yield Planned(job, "failed", _reason(job, error), argument=getattr(error, "argument", ""))
 
 
 def _within_what_exists(output: Path) -> Path:
@@ -233,6 +236,11 @@ def _of_job(progress: BatchProgress | None, number: int) -> Progress | None:
         return None
     tell = progress
     return lambda done, total, what: tell(number, done, total, what)
+
+
+def _reason(job: Job, error: SlirError) -> str:
+    """One line that names a file: the one that is at fault, where the error says it, else the image."""
+    return _line(error) if isinstance(error, FileError) else f"{job.image}: {_line(error)}"
 
 
 def _line(error: Exception) -> str:

@@ -12,6 +12,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,8 @@ except ImportError:  # Windows has no flock
 PREFIX = ".slir-"
 SUFFIX = ".part"
 SIDECAR = ".json"
+NO_LOCKS = -1
+DAY = 86400.0
 
 
 @dataclass(frozen=True)
@@ -74,8 +77,7 @@ def staged(output: str | os.PathLike[str]) -> Iterator[Stage]:
         raise FileError(output, reason, "Check the free space and the rights of its folder.") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)
+        _unlock(lock)
 
 
 def _put_in_place(stage: Stage) -> None:
@@ -99,15 +101,16 @@ def clear_stale(folders: Iterable[Path]) -> int:
     for folder in folders:
         for path in folder.glob(f"{PREFIX}*{SUFFIX}") if folder.is_dir() else ():
             lock = _lock(path)
-            if lock is not None:
-                shutil.rmtree(path, ignore_errors=True)
-                os.close(lock)
-                removed += 1
+            if lock is None or (lock == NO_LOCKS and not _is_old(path)):
+                continue
+            shutil.rmtree(path, ignore_errors=True)
+            _unlock(lock)
+            removed += 1
     return removed
 
 
-def _locked_folder(target: Path) -> tuple[Path, int | None]:
-    """A new hidden folder beside `target`, and the lock that says that its maker lives; None without locks."""
+def _locked_folder(target: Path) -> tuple[Path, int]:
+    """A new hidden folder beside `target`, and the lock that says that its maker lives."""
     while True:
         try:
             folder = Path(tempfile.mkdtemp(dir=target.parent, prefix=PREFIX, suffix=SUFFIX))
@@ -115,26 +118,38 @@ def _locked_folder(target: Path) -> tuple[Path, int | None]:
             reason = f"cannot be written ({error.strerror or error})"
             raise FileError(target, reason, "Choose another output folder.") from error
         lock = _lock(folder)
-        if folder.exists():  # else somebody took it for a left-over before it was locked
+        if lock is not None and folder.exists():  # else somebody took it for a left-over before it was locked
             return folder, lock
-        if lock is not None:
-            os.close(lock)
+        _unlock(lock)
 
 
 def _lock(folder: Path) -> int | None:
-    """A descriptor that holds the folder's lock; None where another holds it, or where the system cannot tell."""
+    """A descriptor that holds the folder's lock; None where another holds it, NO_LOCKS where the system has none."""
     if fcntl is None:
-        return None
+        return NO_LOCKS
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError:
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except OSError as error:
         os.close(descriptor)
-        return None
+        return None if isinstance(error, BlockingIOError) else NO_LOCKS  # some network disks cannot lock folders
     return descriptor
+
+
+def _unlock(lock: int | None) -> None:
+    if lock not in (None, NO_LOCKS):
+        os.close(lock)
+
+
+def _is_old(folder: Path) -> bool:
+    """Where nothing tells the dead from the living, a folder that nobody touched for a day counts as left over."""
+    try:
+        return time.time() - folder.stat().st_mtime > DAY
+    except OSError:
+        return False
 
 
 def digest(path: str | os.PathLike[str]) -> str:

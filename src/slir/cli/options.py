@@ -163,10 +163,15 @@ def as_options() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        if error.argument in _ARGUMENTS:
-            option = "--" + error.argument.replace("_", "-")
-            error.args = (option + str(error).removeprefix(error.argument),)
+        error.args = (spelt(str(error), error.argument),)
         raise
+
+
+def spelt(text: str, argument: str) -> str:
+    """ "data_range must be ..." -> "--data-range must be ..."."""
+    if argument not in _ARGUMENTS:
+        return text
+    return text.replace(f"{argument} must", f"--{argument.replace('_', '-')} must", 1)
 
 
 def numbers(name: str, text: str, counts: tuple[int, ...], remedy: str) -> list[float]:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
+from slir.cli.options import spelt
+
 if TYPE_CHECKING:
     from slir.batch import Planned, Report
     from slir.jobs import Job, Outcome
@@ -109,7 +111,7 @@ class Screen:
 
     def report(self, report: Report) -> None:
         if report.status == "failed":
-            self.failure(report.reason, _record(report), report.details)
+            self.failure(spelt(report.reason, report.argument), _record(report), report.details)
             return
         self.counts[report.status] += 1
         if self.json:
@@ -179,7 +181,7 @@ class Plan:
                 record |= {"width": width, "height": height, "planes": planned.head.planes, **asdict(guess)}
             typer.echo(as_json(record | ({"reason": planned.reason} if planned.reason else {})))
         elif planned.status == "failed":
-            error(planned.reason)
+            error(spelt(planned.reason, planned.argument))
         elif planned.status == "skipped":
             done(f"would skip {job.image} ({job.output} {planned.reason})", quiet=self.quiet)
         else:
