@@ -38,13 +38,13 @@ SLOPE = 0.07
 CONTRAST = 0.2
 """Standard deviation of the 1/f field that the unit is measured on."""
 
-TOLERANCE = 5e-5
+TOLERANCE = 1e-5
 """Root mean square error that the x-update may leave in x, as a share of the stage's level."""
 
 FIELD = 128
 """Side of that field, beyond what the operator reaches."""
 
-START = 3e-6
+START = 3e-7
 """Residual at which the start is good enough, as a share of the prior's weight: the stages see to the rest. Close to
 the border, where B says next to nothing, it may not get there for a small σ, and need not."""
 
@@ -65,7 +65,7 @@ def smooth_start(operator: Operator, y: Tensor, sigma: float) -> Tensor:
     weight = (sigma / SLOPE) ** 2
     target = START * guess.numel() ** 0.5 * weight
     return (
-        System(operator, 1.0, 0.0, weight).solve(operator.adjoint(y), start=guess, target=target, max_steps=150).value
+        System(operator, 1.0, 0.0, weight).solve(operator.adjoint(y), start=guess, target=target, max_steps=200).value
     )
 
 
