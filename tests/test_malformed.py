@@ -1,7 +1,7 @@
-"""A thousand malformed files: each is read, or refused with its reason, quickly and in little memory.
+"""A thousand malformed files: each is read and copied, or refused with its reason, quickly and in little memory.
 
-They are opened in a process of its own, `python malformed.py` in a folder of files, which may not take more than 1 GB
-beyond what it takes before the first file: RLIMIT_AS makes any larger allocation fail, and its peak is looked at too.
+That happens in a process of its own, reference/open_all.py, which may not take more than 1 GB beyond what it takes
+before the first file: RLIMIT_AS makes any larger allocation fail, and its peak is looked at too.
 """
 
 import itertools
@@ -285,10 +285,12 @@ def outcomes(tmp_path_factory):
         (folder / f"random.{suffix}").write_bytes(rng.bytes(5000))
         (folder / f"folder.{suffix}").mkdir()
     damaged_stores(rng, folder)
-    command = [sys.executable, "-W", "error", str(CHILD), str(folder), str(GIGABYTE)]
+    copies = tmp_path_factory.mktemp("copies")
+    command = [sys.executable, "-W", "error", str(CHILD), str(folder), str(copies), str(GIGABYTE)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert run.returncode == 0, run.stderr[-2000:]
     assert run.stderr == "", "a library never prints"
+    assert not [path for path in copies.iterdir() if path.name.startswith(".")], "nothing is left half-written"
     *lines, last = [json.loads(line) for line in run.stdout.splitlines()]
     return {line["name"]: line for line in lines}, last
 

@@ -318,6 +318,22 @@ def test_places_on_the_sky_stay_when_a_fits_picture_grows(tmp_path, matrix, cent
     assert list(fits.getheader(tmp_path / "b.fits")["HISTORY"]) == ["taken at night", "twice"]
 
 
+def test_fits_cards_that_break_the_rules_stay_as_they_are(tmp_path):
+    """Not ASCII, no value, lower case: astropy would mend or refuse them when it writes a header."""
+    data = corpus.data_of("int16.fits", tmp_path)
+    cards = ["XPIXSZ  =                  3.8 / µm", "FOCUS   = about 12 µm", "lower   = 3", "ODD     ='x"]
+    end = data.index(b"END" + b" " * 77)
+    text = "".join(card.ljust(80) for card in cards).encode("latin-1")
+    (tmp_path / "a.fits").write_bytes(data[:end] + text + data[end : 2880 - len(text)] + data[2880:])
+    copied(tmp_path / "a.fits", tmp_path / "b.fits")
+    assert (tmp_path / "a.fits").read_bytes() == (tmp_path / "b.fits").read_bytes()
+    copied(tmp_path / "a.fits", tmp_path / "c.fits", scale=2)
+    found = (tmp_path / "c.fits").read_bytes()[:2880].decode("latin-1")
+    assert "XPIXSZ  =                  1.9 / µm" in found
+    for card in cards[1:]:
+        assert card.ljust(80) in found
+
+
 @pytest.mark.parametrize("version", ["0.4", "0.5"])
 def test_ome_zarr_of_twice_the_size(tmp_path, version):
     copied(corpus.make(f"{version}-zyx-uint16.ome.zarr", tmp_path), tmp_path / "b.ome.zarr", scale=2)

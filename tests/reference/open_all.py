@@ -1,6 +1,6 @@
-"""Opens every file of a folder and reads windows of it; prints what became of each, one JSON object a line.
+"""Opens every file of a folder, reads windows of it and copies it; prints what became of each, a JSON object a line.
 
-Run as `python open_all.py FOLDER BYTES`: more than so many bytes cannot be allocated beyond what the imports took.
+Run as `python open_all.py FOLDER COPIES BYTES`: no more than so many bytes can be allocated beyond those of the imports.
 """
 
 import json
@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 
-def outcome(path):
+def outcome(path, copy):
     from slir.errors import FileError
-    from slir.io import open_source
+    from slir.io import create, open_source
 
     start = time.perf_counter()
     kind, text = "read", ""
@@ -20,7 +20,11 @@ def outcome(path):
         with open_source(path) as source:
             height, width = source.size
             source.read(0, slice(0, min(64, height)), slice(0, min(64, width)))
-            source.read(source.planes - 1, slice(height // 2, None) if height * width < 1 << 22 else slice(-1, None))
+            source.read(source.planes - 1, slice(-1, None))
+            if source.planes * height * width < 1 << 22:
+                with create(copy / path.name, source) as sink:
+                    for plane in range(source.planes):
+                        sink.write(source.read(plane), plane=plane)
     except FileError as error:
         kind, text = "FileError", str(error)
     except BaseException as error:
@@ -29,7 +33,7 @@ def outcome(path):
 
 
 def main():
-    folder, limit = Path(sys.argv[1]), int(sys.argv[2])
+    folder, copy, limit = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
     import astropy.io.fits
     import tifffile
     import zarr
@@ -38,13 +42,13 @@ def main():
 
     good = [path for path in sorted(folder.iterdir()) if path.name.startswith("good-")]
     for path in good:  # what is imported late
-        outcome(path)
+        outcome(path, copy)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     bound = pages * resource.getpagesize() + limit
     resource.setrlimit(resource.RLIMIT_AS, (bound, bound))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     for path in sorted(folder.iterdir()):
-        print(json.dumps(outcome(path)))
+        print(json.dumps(outcome(path, copy)))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(
         json.dumps({"before": before, "peak": peak, "modules": [m.__name__ for m in (astropy, tifffile, zarr, slir)]})

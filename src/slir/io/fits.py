@@ -9,23 +9,20 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from slir.errors import FileError
-from slir.io.fits_header import BITPIX, Numbers, scale_header
+from slir.io.fits_header import BITPIX, BLOCK, Numbers, rewritten, scaled
 from slir.io.picture import Head, Meta, check_growth, range_of
 from slir.io.sink import Sink
 from slir.io.source import Source, read_bytes, reasons
 
-if TYPE_CHECKING:
-    from astropy.io.fits import Header
-
 NAME = "FITS"
 EXTENSIONS = (".fits", ".fit", ".fts", ".fz")
 SIGNATURE = b"SIMPLE  ="
-_BLOCK = 2880
+_CHECKSUMS = ("CHECKSUM", "DATASUM")
 _MOST_AXES = 16
 
 
@@ -100,7 +97,7 @@ class FitsSource(Source):
             after=(end, stat.st_size),
         )
         notes = ["its compression is not kept"] if self._compressed else []
-        if "CHECKSUM" in header or "DATASUM" in header:
+        if any(key in header for key in _CHECKSUMS):
             notes.append("its checksum is left out, since it speaks of the old pixels")
         self.head = Head(
             size=(sides[1], sides[0]),
@@ -137,23 +134,36 @@ class FitsSink(Sink):
     def __init__(self, path: Path, head: Head, history: Sequence[str]):
         super().__init__(path, head)
         private = head.meta.private.get(NAME)
-        with _quiet():
-            self._private = private if isinstance(private, Private) and private.numbers.dtype == head.dtype else None
-            self._header = _new_header(head, self._private, history)
-            self._numbers = Numbers.of(self._header)
+        self._private = private if isinstance(private, Private) and private.numbers.dtype == head.dtype else None
+        self._numbers = Numbers.for_dtype(head.dtype) if self._private is None else self._private.numbers
+        self._history = tuple(history)
 
     def _start(self, temporary: Path) -> None:
         self._stream = open(temporary, "wb")  # noqa: SIM115  (closed by _finish or _abandon)
         if self._private is not None:
             self._copy(self._private, self._private.before)
         with _quiet():
-            self._stream.write(self._header.tostring().encode("latin-1"))
+            self._stream.write(self._header())
+
+    def _header(self) -> bytes:
+        """The old header, with the new size and coordinates, or a new one."""
+        from astropy.io import fits
+
+        head, values = self.head, {}
+        if self._private is None:
+            text = self._numbers.cards((*head.shape, *head.size)[::-1])
+        else:
+            text = self._private.header
+            if head.meta.scale != 1:
+                old = fits.Header.fromstring(text)
+                values = scaled(old, head.size, head.meta.scale, centred=head.meta.centred)
+        return rewritten(text, values, left_out=_CHECKSUMS, history=self._history)
 
     def _put(self, plane: int, top: int, rows: np.ndarray) -> None:
         self._stream.write(self._numbers.stored_as(rows[..., 0]).tobytes())
 
     def _finish(self) -> None:
-        self._stream.write(bytes(-self._stream.tell() % _BLOCK))
+        self._stream.write(bytes(-self._stream.tell() % BLOCK))
         if self._private is not None:
             self._copy(self._private, self._private.after)
         self._stream.close()
@@ -164,7 +174,7 @@ class FitsSink(Sink):
     def _copy(self, private: Private, span: tuple[int, int]) -> None:
         """Parts of the file that was read, as they are."""
         left = span[1] - span[0]
-        if not left:
+        if left <= 0:  # none, or the last block of the file is short
             return
         try:
             stat = os.stat(private.path)
@@ -186,28 +196,6 @@ def refusal(head: Head) -> str | None:
     if head.dtype.name not in BITPIX:
         return f"FITS holds integers of 8 to 64 bits and floats of 32 and 64, but the pixels are {head.dtype}"
     return None
-
-
-def _new_header(head: Head, private: Private | None, history: Sequence[str]) -> Header:
-    """The old header, with the new size and coordinates, or a new one."""
-    from astropy.io import fits
-
-    if private is not None:
-        header = fits.Header.fromstring(private.header)
-        for key in ("CHECKSUM", "DATASUM"):
-            header.remove(key, ignore_missing=True, remove_all=True)
-        if head.meta.scale != 1:
-            scale_header(header, head.size, head.meta.scale, centred=head.meta.centred)
-    else:
-        numbers = Numbers.for_dtype(head.dtype)
-        header = fits.Header([("SIMPLE", True), ("BITPIX", numbers.bitpix), ("NAXIS", 2 + len(head.shape))])
-        for axis, side in enumerate((*head.shape, *head.size)[::-1], 1):
-            header[f"NAXIS{axis}"] = side
-        if numbers.zero:
-            header["BSCALE"], header["BZERO"] = 1, int(numbers.zero)
-    for line in history:
-        header.add_history(line.encode("ascii", "replace").decode())
-    return header
 
 
 def _first_picture(parts: Any) -> Any:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import string
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
     from astropy.io.fits import Header
 
+CARD, BLOCK = 80, 2880
 _STORED = {8: "u1", 16: "i2", 32: "i4", 64: "i8", -32: "f4", -64: "f8"}
 #: FITS has no unsigned integers but of 8 bits: they are signed ones with an offset.
 _OFFSET = {(8, -128): "i1", (16, 32768): "u2", (32, 2147483648): "u4"}
@@ -45,6 +48,14 @@ class Numbers:
         bitpix = BITPIX[dtype.name]
         zero = next((zero for (bits, zero), code in _OFFSET.items() if np.dtype(code) == dtype), 0)
         return cls(bitpix, 1.0, float(zero))
+
+    def cards(self, sides: Sequence[int]) -> str:
+        """The header, unpadded, of a new file with axes of these lengths, the fastest first."""
+        pairs: list[tuple[str, float]] = [("SIMPLE", True), ("BITPIX", self.bitpix), ("NAXIS", len(sides))]
+        pairs += [(f"NAXIS{axis}", side) for axis, side in enumerate(sides, 1)]
+        if self.zero:
+            pairs += [("BSCALE", 1), ("BZERO", int(self.zero))]
+        return "".join(_card(key, value) for key, value in pairs)
 
     @property
     def stored(self) -> np.dtype:
@@ -85,47 +96,69 @@ class Numbers:
         return np.where(missing, self.blank or 0, numbers).astype(self.stored)
 
 
-def scale_header(header: Header, size: tuple[int, int], scale: float, *, centred: bool) -> None:
-    """Change size and coordinates to those of a picture whose pixels are `scale` times finer, in place."""
-    header["NAXIS2"], header["NAXIS1"] = size
-    for key in list(header):
-        if re.fullmatch(r"CRPIX[12][A-Z]?", key) or re.fullmatch(r"LTV[12]", key):
-            _change(header, key, lambda value: _moved(value, scale, centred))
-        elif re.fullmatch(r"CD\d+_[12][A-Z]?", key):
-            _change(header, key, lambda value: value / scale)
-        elif re.fullmatch(r"LTM\d_[12]", key) or re.fullmatch(r"XPIXSZ|YPIXSZ", key):
-            factor = scale if key.startswith("LTM") else 1 / scale
-            _change(header, key, lambda value, factor=factor: value * factor)
+def scaled(header: Header, size: tuple[int, int], scale: float, *, centred: bool) -> dict[str, float]:
+    """The keywords that change, with their new values, when a picture's pixels become `scale` times finer.
+
+    size : the new (height, width).
+    """
+    values: dict[str, float] = {"NAXIS2": size[0], "NAXIS1": size[1]}
+    old = {key: float(value) for key in set(header) if key and (value := _number(header, key)) is not None}
+    for key, value in old.items():
+        if re.fullmatch(r"CRPIX[12][A-Z]?|LTV[12]", key):
+            # The middle of the first pixel is at 1.
+            values[key] = (value - 0.5) * scale + 0.5 if centred else (value - 1) * scale + 1
+        elif re.fullmatch(r"CD\d+_[12][A-Z]?|[XY]PIXSZ", key):
+            values[key] = value / scale
+        elif re.fullmatch(r"LTM\d_[12]", key):
+            values[key] = value * scale
         elif found := re.fullmatch(r"[AB]P?_(\d)_(\d)", key):  # SIP: polynomials of pixels, in pixels
-            power = int(found[1]) + int(found[2])
-            _change(header, key, lambda value, power=power: value * scale ** (1 - power))
-    for letter in ("", *"ABCDEFGHIJKLMNOPQRSTUVWXYZ"):
-        _scale_steps(header, letter, scale)
+            values[key] = value * scale ** (1 - int(found[1]) - int(found[2]))
+    for letter in ("", *string.ascii_uppercase):
+        values |= _steps(old, letter, scale)
+    return values
 
 
-def _scale_steps(header: Header, letter: str, scale: float) -> None:
+def _steps(old: dict[str, float], letter: str, scale: float) -> dict[str, float]:
     """CDELT counts along the axes of the sky; it stands for those of the picture unless PC mixes in a third axis."""
-    if any(f"CD{row}_{column}{letter}" in header for row in (1, 2) for column in (1, 2)):
-        return
-    mixed = [key for key in header if re.fullmatch(rf"PC([12]_[3-9]|[3-9]_[12]){letter}", key) and header[key]]
-    if not mixed:
-        for axis in (1, 2):
-            _change(header, f"CDELT{axis}{letter}", lambda value: value / scale)
-        return
-    for row in range(1, 10):
-        for column in (1, 2):
-            key = f"PC{row}_{column}{letter}"
-            if row == column and key not in header:
-                header[key] = 1.0
-            _change(header, key, lambda value: value / scale)
+    if any(f"CD{row}_{column}{letter}" in old for row in (1, 2) for column in (1, 2)):
+        return {}
+    if not any(re.fullmatch(rf"PC([12]_[3-9]|[3-9]_[12]){letter}", key) and value for key, value in old.items()):
+        keys = [f"CDELT{axis}{letter}" for axis in (1, 2)]
+        return {key: old[key] / scale for key in keys if key in old}
+    matrix = {f"PC{axis}_{axis}{letter}": 1.0 for axis in (1, 2)} | old  # what is left out is 1 on the diagonal
+    return {key: value / scale for key, value in matrix.items() if re.fullmatch(rf"PC\d_[12]{letter}", key)}
 
 
-def _moved(value: float, scale: float, centred: bool) -> float:
-    """Pixel coordinates, whose first pixel has its middle at 1."""
-    return (value - 0.5) * scale + 0.5 if centred else (value - 1) * scale + 1
+def rewritten(text: str, values: dict[str, float], *, left_out: Sequence[str], history: Sequence[str]) -> bytes:
+    """A header of these cards, padded: all as they are stored, but for the keywords that have new values."""
+    lines, left = [], dict(values)
+    for line in (text[at : at + CARD] for at in range(0, len(text), CARD)):
+        key = line[:8].rstrip()
+        if key == "END":
+            break
+        if key in left:  # a number, so that the first slash begins the comment
+            line = _card(key, left.pop(key), line[10:].partition("/")[2].strip())
+        if key not in left_out:
+            lines.append(line.ljust(CARD))
+    while lines and not lines[-1].strip():
+        lines.pop()
+    lines += [_card(key, value) for key, value in left.items()]
+    for note in history:
+        plain = note.encode("ascii", "replace").decode()
+        lines += [f"HISTORY {plain[at : at + 72]}".ljust(CARD) for at in range(0, max(1, len(plain)), 72)]
+    whole = "".join([*lines, "END".ljust(CARD)]).encode("latin-1")
+    return whole + b" " * (-len(whole) % BLOCK)
 
 
-def _change(header: Header, key: str, change: Any) -> None:
-    value = header.get(key)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        header[key] = change(float(value))
+def _card(key: str, value: float, comment: str = "") -> str:
+    """A keyword and a number or truth value, where FITS wants them."""
+    shown = ("T" if value else "F") if isinstance(value, bool) else repr(value).upper()
+    return (f"{key:<8}= {shown:>20}" + (f" / {comment}" if comment else "")).ljust(CARD)[:CARD]
+
+
+def _number(header: Header, key: str) -> float | None:
+    try:
+        value = header[key]
+    except Exception:  # a card that cannot be parsed is kept as it is
+        return None
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -21,6 +21,7 @@ from slir.io.atomic import whole_folder
 from slir.io.picture import MAX_PIXELS, Head, Meta, range_of
 from slir.io.sink import Sink
 from slir.io.source import Source, reasons
+from slir.io.tiff_page import MOST_SIDE
 from slir.io.zarr_meta import FILES, NAME, Multiscale
 
 EXTENSIONS = (".zarr",)
@@ -52,18 +53,21 @@ class ZarrSource(Source):
         root = zarr.open(self.path, mode="r")
         if isinstance(root, zarr.Group):
             image = zarr_meta.multiscale(dict(root.attrs), name=self.path.name)
-            array = root[image.levels[0]]
+            levels: list[Any] = [root[level] for level in image.levels]
         else:
-            image, array = Multiscale(("",), ""), root
-        if not isinstance(array, zarr.Array):
-            raise ValueError("has damaged metadata: its first level is no array")
-        self._array: Any = array
+            image, levels = Multiscale(("",), ""), [root]
+        self._array = array = levels[0]
+        if any(not isinstance(level, zarr.Array) or len(level.shape) != len(array.shape) for level in levels):
+            raise ValueError("has damaged metadata: its levels are no arrays of the same axes")
+        if max(array.shape) > MOST_SIDE:
+            raise ValueError(f"declares axes of {array.shape} pixels, which makes no sense")
         if len(array.shape) < 2 or 0 in array.shape:
             raise ValueError(f"has axes of lengths {array.shape}; slir reads arrays of two axes or more")
         if np.dtype(array.dtype).newbyteorder("=").name not in _DTYPES:
             raise ValueError(f"has pixels of type {array.dtype}, which slir cannot read")
-        if math.prod(array.chunks) > MAX_PIXELS:
-            raise ValueError(f"declares chunks of {math.prod(array.chunks):,} pixels; the most is {MAX_PIXELS:,}")
+        largest = max(math.prod(level.chunks) for level in levels)
+        if largest > MAX_PIXELS:
+            raise ValueError(f"declares chunks of {largest:,} pixels; the most is {MAX_PIXELS:,}")
         leading = array.shape[:-2]
         names = image.axes[:-2] if len(image.axes) == len(array.shape) else "Q" * len(leading)
         long = [(name.upper(), side) for name, side in zip(names, leading) if side > 1]
