@@ -152,6 +152,37 @@ def test_results_are_not_taken_for_images(tree, quick, monkeypatch):
         found("in", output="in", form="tif")
 
 
+def test_sidecars_are_no_images(tree, quick, monkeypatch):
+    monkeypatch.chdir(tree.parent)
+    run("denoise", "in/a.png", "-o", "in/z.png")
+    assert found("in/a.png", "in/z.png", "in/z.png.json", output="x") == [
+        ("in/a.png", "x/a.png"),
+        ("in/z.png", "x/z.png"),
+    ]
+    (tree / "own.json").write_text("{}")
+    assert found("in/a.png", "in/own.json", output="x")[1] == ("in/own.json", "x/own.json")  # it will be told of
+
+
+def test_fits_and_zarr_are_done_again_and_skipped_too(tmp_path, quick):
+    fits, zarr = pytest.importorskip("astropy.io.fits"), pytest.importorskip("zarr")
+    pixels = np.random.default_rng(0).random((20, 24)).astype(np.float32)
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    fits.PrimaryHDU(pixels).writeto(tmp_path / "in" / "a.fits")
+    zarr.save_array(tmp_path / "in" / "deep" / "b.zarr", pixels)
+    words = ("denoise", tmp_path / "in", "-o", tmp_path / "out", "-r", "-j", 1, "--data-range", 1)
+    run(*words)
+    made = [tmp_path / "out" / "a.fits", tmp_path / "out" / "deep" / "b.zarr"]
+    before = [staging.digest(path) for path in made]
+    assert "0 restored, 2 skipped" in run(*words, "--skip-existing").stdout
+    for number, path in enumerate(made):
+        again = tmp_path / f"again{path.suffix}"
+        assert run("rerun", staging.sidecar_of(path), "-o", again).stderr == ""
+        assert staging.digest(again) == before[number]
+    run(*words, "--force")
+    assert [staging.digest(path) for path in made] == before
+    assert not list((tmp_path / "out").rglob(f"{staging.PREFIX}*"))
+
+
 def test_one_output_for_two_inputs_is_refused_before_the_work(tree, quick, tmp_path):
     write(tree / "deep" / "a.png")
     out = tmp_path / "out"

@@ -19,7 +19,7 @@ SIDE = 128
 BASE = 450 * 2**20
 """Bytes that Python, torch and a model take."""
 
-PER_PIXEL = 800
+PER_PIXEL = 500
 """Bytes that a pixel of the result takes while it is restored, up to the size of a tile."""
 
 COLOUR = 2.0

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from slir.errors import FileError, InputError
 from slir.io import EXTENSIONS, is_image_name
-from slir.staging import sidecar_of
+from slir.staging import SIDECAR, sidecar_of
 
 _WILD = "*?["
 
@@ -46,6 +46,9 @@ def pairs(
     if not is_folder(inputs, output):
         if form is not None and Path(output).suffix.lower() != suffix_of(form):
             raise InputError("the format", f"be that of the file {output}", repr(form), "The suffix says it already.")
+        if not Path(output).suffix:
+            remedy = f"Name a file, such as {output}.png, or a folder, which ends in a slash: {output}/"
+            raise FileError(output, "has no suffix that says its format", remedy)
         return [Pair(Path(inputs[0]), Path(output), Path(Path(inputs[0]).name))]
     folder = Path(output)
     if folder.exists() and not folder.is_dir():
@@ -56,6 +59,8 @@ def pairs(
         for image, name in _images(place, recursive=recursive, output=folder):
             target = name if form is None else name.with_suffix(suffix_of(form))
             found.append(Pair(image, folder / target, name))
+    if not found:
+        raise FileError(inputs[0], "is no image", f"slir restores {', '.join(EXTENSIONS)}.")
     return _apart(list(dict.fromkeys(found)))
 
 
@@ -103,7 +108,8 @@ def _images(place: str | os.PathLike[str], *, recursive: bool, output: Path) -> 
     """(image, its name below the folder that was searched) of one input."""
     path = Path(place)
     if _is_one(place):
-        yield path, Path(path.name)
+        if not _is_sidecar(path):  # shells expand photos/* to these too
+            yield path, Path(path.name)
         return
     if path.is_dir():
         parts: tuple[str, ...] = ("**", "*") if recursive else ("*",)
@@ -159,15 +165,25 @@ def _is_result(path: Path, root: Path, output: str) -> bool:
     Where the output folder is one of the folders below the root, all that it holds does. Where it is the root itself,
     or above it, images lie there too; results are then known by their sidecars.
     """
-    from slir import sidecars
-
     real, own = os.path.realpath(path), output.rstrip(os.sep) + os.sep
     if not real.startswith(own):
         return False
     if own.startswith(os.path.realpath(root).rstrip(os.sep) + os.sep) and own != os.path.realpath(root) + os.sep:
         return True
     beside = sidecar_of(path)
-    return beside.exists() and sidecars.is_sidecar(beside) and sidecars.load(beside).is_own_output()
+    if not _is_sidecar(beside):
+        return False
+    from slir import sidecars
+
+    return sidecars.load(beside).is_own_output()
+
+
+def _is_sidecar(path: Path) -> bool:
+    if path.suffix != SIDECAR or not path.is_file():
+        return False
+    from slir import sidecars
+
+    return sidecars.is_sidecar(path)
 
 
 def _apart(found: list[Pair]) -> list[Pair]:

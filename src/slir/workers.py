@@ -123,15 +123,10 @@ def _serve(connection: Connection) -> None:
     """What a worker does: jobs, until there are none."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent sees to the workers
     threading.Thread(target=_follow_parent, daemon=True).start()
-    while True:
-        try:
-            message = connection.recv()
-        except EOFError:
-            return
-        if message is None:
-            return
-        job, policy, quiet = message
-        connection.send(attempt(job, policy, progress=None if quiet else _teller(connection)))
+    with contextlib.suppress(EOFError, OSError):  # the parent is gone: nobody waits for the rest
+        while (message := connection.recv()) is not None:
+            job, policy, quiet = message
+            connection.send(attempt(job, policy, progress=None if quiet else _teller(connection)))
 
 
 def _teller(connection: Connection) -> Callable[[int, int, str], None]:

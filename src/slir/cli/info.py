@@ -93,7 +93,7 @@ def _image_text(found: dict[str, Any]) -> str:
     if "sigma" in found:
         sigmas = found["sigma"] if isinstance(found["sigma"], list) else [found["sigma"]]
         rows.append(f"  noise           sigma {' '.join(f'{sigma:.3g}' for sigma in sigmas)}")
-    if "resolution" in found:
+    if found.get("resolution_unit", "none") != "none":
         across, down = found["resolution"]
         rows.append(f"  resolution      {across:.4g} × {down:.4g} per {found['resolution_unit']}")
     for name in ("colour_profile", "camera", "date", "orientation"):
