@@ -393,10 +393,25 @@ def test_stacks_travel_between_formats(tmp_path, name, suffix):
     copied(before, after)
     new_head, new_planes = all_planes(after)
     assert (new_head.planes, new_head.size, new_head.dtype) == (head.planes, head.size, head.dtype)
+    if suffix == ".tif":
+        assert (new_head.axes, new_head.shape) == (head.axes, head.shape)
     if (head.axes, new_head.axes) == ("ZC", "CZ"):
         new_planes = [new_planes[2 * c + z] for z in range(2) for c in range(3)]
     for plane, new_plane in zip(planes, new_planes):
         same_planes(plane, new_plane)
+
+
+def test_the_size_of_pixels_travels_between_formats(tmp_path):
+    corpus.ome_zarr(tmp_path / "a.ome.zarr", "zyx", (2,), "uint16", "0.5")  # 0.25 µm across, 0.5 µm down
+    copied(tmp_path / "a.ome.zarr", tmp_path / "b.tif", scale=2)
+    with tifffile.TiffFile(tmp_path / "b.tif") as file:
+        assert (file.series[0].axes, file.pages[0].resolutionunit) == ("ZYX", 3)
+        assert [page.aspage().resolution for page in file.pages] == [pytest.approx((80_000, 40_000))] * 2
+    copied(tmp_path / "b.tif", tmp_path / "c.ome.zarr")
+    found = zarr.open(tmp_path / "c.ome.zarr", mode="r").attrs["multiscales"][0]
+    assert [axis.get("unit") for axis in found["axes"]] == [None, "micrometer", "micrometer"]
+    steps = found["datasets"][0]["coordinateTransformations"][0]["scale"]
+    assert steps == pytest.approx([1, 0.25, 0.125])
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Opens every file of a folder, reads windows of it and copies it; prints what became of each, a JSON object a line.
 
-Run as `python open_all.py FOLDER COPIES BYTES`: no more than so many bytes can be allocated beyond those of the imports.
+Run as `python open_all.py FOLDER COPIES BYTES`: no more bytes than that can be allocated beyond those of the imports.
 """
 
 import json

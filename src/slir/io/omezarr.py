@@ -79,7 +79,7 @@ class ZarrSource(Source):
             shape=tuple(side for _, side in long),
             data_range=range_of(dtype),
             large=True,
-            meta=Meta(private={NAME: Private(self.path.absolute(), image)}),
+            meta=Meta(resolution=image.resolution, private={NAME: Private(self.path.absolute(), image)}),
         )
 
     def _read(self, plane: int, rows: range, cols: range) -> np.ndarray:
@@ -157,7 +157,7 @@ def _new_store(folder: Path, head: Head, order: list[int], name: str) -> list[An
     while max(sizes[-1]) > _SMALLEST:
         sizes.append((max(1, sizes[-1][0] // 2), max(1, sizes[-1][1] // 2)))
     root = zarr.open_group(folder, mode="a", zarr_format=2)
-    root.attrs.update(zarr_meta.new_attributes(leading + "yx", len(sizes), name))
+    root.attrs.update(zarr_meta.new_attributes(leading + "yx", len(sizes), name, head.meta.resolution))
     chunk = (*(1 for _ in leading), min(_CHUNK, head.size[0]), min(_CHUNK, head.size[1]))
     encoding: Any = {"name": "v2", "separator": "/"}
     return [

@@ -186,6 +186,7 @@ def _remedy(reason: str) -> str:
         (("pages",), "Save each page as a file of its own."),
         (("animation",), "Save one frame as a file of its own."),
         (("imagecodecs",), "Run pip install 'slir[codecs]', or save the file with deflate (zip) compression."),
+        (("is compressed by",), "Save it uncompressed or with deflate (zip) compression."),
         (("the most is", "decompression bomb", "exceeds limit"), "Crop or tile the image."),
         (("colours", "channels", "bits a sample", "of type", "axes"), "Convert it to grey or RGB, with 8 or 16 bits."),
     ):

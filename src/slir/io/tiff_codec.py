@@ -151,7 +151,9 @@ def _by_tifffile(data: bytes, page: Page, shape: tuple[int, int, int]) -> np.nda
     """Rarer compressions, by tifffile, where imagecodecs is installed."""
     import tifffile
 
-    name = COMPRESSIONS.get(page.compression, f"method {page.compression}")
+    name = COMPRESSIONS.get(page.compression)
+    if name is None:
+        raise ValueError(f"is compressed by method {page.compression}, which slir cannot read")
     try:
         import imagecodecs  # noqa: F401
 

@@ -121,26 +121,26 @@ def page_tags(head: Head, private: Private, page: int, name: str) -> dict[int, T
     Tags that came in go out as they are, unless Meta says something else than they do.
     """
     meta, order = head.meta, private.layout.order
-    raw = dict(private.pages[page]) if page < len(private.pages) else {}
+    raw = private.pages[page] if page < len(private.pages) else {}
     said = meta_of(raw, None, False, None)
     tags: dict[int, Tag | Tags] = dict(raw)
     if page == 0:
         _set_first(tags, meta, said, order)
-    if page == 0 or page >= len(private.pages) or meta.scale != 1:
-        wanted = meta.resolution if page == 0 or said.resolution is None else said.scaled(meta.scale).resolution
-        if wanted != said.resolution:
-            tags |= _resolution_tags(wanted, order)
-        if meta.icc != said.icc and meta.icc is not None and page >= len(private.pages):
-            tags[_ICC] = tag(UNDEFINED, meta.icc, order)
+    elif not raw and meta.icc is not None:
+        tags[_ICC] = tag(UNDEFINED, meta.icc, order)
+    wanted = said.scaled(meta.scale).resolution if page and raw else meta.resolution
+    if wanted != said.resolution:
+        tags |= _resolution_tags(wanted, order)
     if meta.scale != 1:
         _scale_geography(tags, meta.scale)
-    if isinstance(description := tags.get(DESCRIPTION), Tag):
-        old = description.text()
-        new = tiff_text.rewritten(old, scale=meta.scale, size=head.size, name=name)
-        if new != old:
-            tags[DESCRIPTION] = tag(ASCII, new.encode() + b"\0", order)
-        if not new:
-            del tags[DESCRIPTION]
+    old = description.text() if isinstance(description := tags.get(DESCRIPTION), Tag) else ""
+    new = tiff_text.rewritten(old, scale=meta.scale, size=head.size, name=name)
+    if page == 0 and not old and not private.pages and head.axes:
+        new = tiff_text.shaped(head.axes, (*head.shape, *head.size), head.channels)
+    if new != old:
+        tags[DESCRIPTION] = tag(ASCII, new.encode() + b"\0", order)
+    if not new:
+        tags.pop(DESCRIPTION, None)
     return tags
 
 

@@ -71,6 +71,12 @@ def rewritten(text: str, *, scale: float, size: tuple[int, int], name: str) -> s
     return text
 
 
+def shaped(axes: str, shape: tuple[int, ...], channels: int) -> str:
+    """tifffile's note on the leading axes of a stack of this shape, for those that come from other formats."""
+    inner = ("YXS", [channels]) if channels > 1 else ("YX", [])
+    return json.dumps({"shape": [*shape, *inner[1]], "axes": axes + inner[0]})
+
+
 def _names(text: str) -> list[str]:
     return [found[1] for found in _FILE.findall(text)]
 

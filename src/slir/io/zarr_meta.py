@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from slir.io.picture import Resolution
 
 NAME = "OME-Zarr"
 #: Files that say what a folder of a Zarr store is.
 FILES = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 _MOST_JSON = 1 << 24
+_CENTIMETRES = {"meter": 100, "centimeter": 1, "millimeter": 0.1, "micrometer": 1e-4, "nanometer": 1e-7, "inch": 2.54}
 _TYPES = {"t": "time", "c": "channel", "z": "space", "y": "space", "x": "space"}
 
 
@@ -21,11 +24,13 @@ class Multiscale:
     """An image at several resolutions.
 
     levels : folders of its arrays, the finest first. A plain array has one, "".
-    axes : names of all axes, one letter each where the file has more, the first letter.
+    axes : names of all axes, one letter each; where the file has more, the first.
+    resolution : of the finest level, where its lengths have units.
     """
 
     levels: tuple[str, ...]
     axes: str
+    resolution: Resolution | None = None
 
 
 def is_store(path: Path) -> bool:
@@ -62,7 +67,17 @@ def multiscale(attributes: Mapping[str, Any], *, name: str) -> Multiscale:
         raise ValueError("has damaged metadata: its levels lie outside of it")
     if names[-2:].lower() != "yx":
         raise ValueError(f"has axes {names}; slir reads those that end in y and x")
-    return Multiscale(levels, names)
+    return Multiscale(levels, names, _resolution(axes, first["datasets"][0]))
+
+
+def _resolution(axes: Sequence[Any], dataset: Mapping[str, Any]) -> Resolution | None:
+    """Pixels per centimetre across and down."""
+    try:
+        steps = next(step["scale"] for step in dataset["coordinateTransformations"] if "scale" in step)
+        down, across = (float(steps[at]) * _CENTIMETRES[axes[at]["unit"]] for at in (-2, -1))
+        return Resolution(1 / across, 1 / down, "cm") if across > 0 and down > 0 else None
+    except (KeyError, IndexError, TypeError, ValueError, StopIteration):
+        return None
 
 
 def scaled(attributes: dict[str, Any], scale: float, *, centred: bool) -> dict[str, Any]:
@@ -87,13 +102,17 @@ def _scale_transformations(transformations: list[dict[str, Any]], scale: float, 
             transformation["translation"] = [*moved[:-2], *(at + by for at, by in zip(moved[-2:], shifts))]
 
 
-def new_attributes(axes: str, levels: int, name: str) -> dict[str, Any]:
-    """Attributes (version 0.4) of an image that comes from another format; pixels have length 1."""
-    described = [{"name": axis} | ({"type": _TYPES[axis]} if axis in _TYPES else {}) for axis in axes]
+def new_attributes(axes: str, levels: int, name: str, resolution: Resolution | None) -> dict[str, Any]:
+    """Attributes (version 0.4) of an image that comes from another format; pixels of unknown size have size 1."""
+    known = None if resolution is None else resolution.per_inch()
+    side = {"x": 1.0, "y": 1.0} if known is None else {"x": 25400 / known[0], "y": 25400 / known[1]}  # micrometres
+    described = [{"name": axis, "type": _TYPES[axis]} for axis in axes]
+    for axis in described if known is not None else ():
+        axis |= {"unit": "micrometer"} if axis["name"] in side else {}
     datasets = []
     for level in range(levels):
-        lengths = [float(2**level) if axis in "yx" else 1.0 for axis in axes]
-        shifts = [(2**level - 1) / 2 if axis in "yx" else 0.0 for axis in axes]
+        lengths = [side[axis] * 2**level if axis in side else 1.0 for axis in axes]
+        shifts = [side[axis] * (2**level - 1) / 2 if axis in side else 0.0 for axis in axes]
         steps: list[dict[str, object]] = [{"type": "scale", "scale": lengths}]
         if level:
             steps.append({"type": "translation", "translation": shifts})
