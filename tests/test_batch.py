@@ -26,6 +26,7 @@ from slir.errors import FileError, InputError
 from slir.io import Picture
 from slir.jobs import Job
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 runner = CliRunner()
 
 

@@ -24,6 +24,7 @@ from slir.errors import InputError
 from slir.io import Meta, Picture, Resolution
 from slir.jobs import Job
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 runner = CliRunner()
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slir.cli import options, show
+from slir.cli.many import Json
 from slir.cli.progress import progress_bar
-from slir.cli.running import Json
 from slir.errors import FileError, SlirError
 
 if TYPE_CHECKING:

@@ -6,153 +6,40 @@ import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import typer
 
-from slir.cli import config, options, show
+from slir.cli import many, options, show
 
 if TYPE_CHECKING:
     from slir.batch import Policy
     from slir.gather import Pair
     from slir.jobs import Job
 
-FILES = "Many files"
-OUTPUT = "Output"
-
-Inputs = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="IN...",
-        help="The images to restore: files, folders, or patterns such as 'photos/**/*.png' in quotes.",
-        show_default=False,
-    ),
-]
-Output = Annotated[
-    str,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="OUT",
-        help="Where to write the result. For one image a file, whose suffix says the format; for more of them a "
-        "folder, as for one where OUT ends in / or is there already. Folders are made as needed, results keep the "
-        "names of their images.",
-        show_default=False,
-    ),
-]
-Recursive = Annotated[
-    bool,
-    typer.Option(
-        "--recursive",
-        "-r",
-        help="Look into the folders of a folder too. The output folder gets the same tree.",
-        rich_help_panel=FILES,
-    ),
-]
-Format = Annotated[
-    str | None,
-    typer.Option(
-        "--format", metavar="SUFFIX", help="Write all results as png, tif, ...; else as IN is.", rich_help_panel=FILES
-    ),
-]
-SkipExisting = Annotated[
-    bool,
-    typer.Option(
-        "--skip-existing",
-        help="Leave alone what is done: outputs whose sidecar says that they were made from this image with these "
-        "settings, and outputs without a sidecar. So a run that was stopped, or killed, goes on where it was. With "
-        "--force, outputs of other settings are made again; without, they count as failures.",
-        rich_help_panel=FILES,
-    ),
-]
-OnError = Annotated[
-    Literal["continue", "stop"],
-    typer.Option(help="What to do when a file fails: go on with the others, or stop.", rich_help_panel=FILES),
-]
-Jobs = Annotated[
-    int | None,
-    typer.Option(
-        "--jobs",
-        "-j",
-        metavar="N",
-        min=1,
-        help="How many files to restore at a time. By default one a core, as far as memory goes; one on a GPU. "
-        "The results are the same for any number.",
-        rich_help_panel=FILES,
-    ),
-]
-Threads = Annotated[
-    int | None,
-    typer.Option(
-        "--threads",
-        metavar="N",
-        min=1,
-        help="How many cores a file may use. By default one where there are many files, all where there is one. "
-        "Another number changes results in their last bits.",
-        rich_help_panel=FILES,
-    ),
-]
-DryRun = Annotated[
-    bool,
-    typer.Option(
-        "--dry-run",
-        "-n",
-        help="Write nothing; print what would be done, with an estimate of time and memory.",
-        rich_help_panel=OUTPUT,
-    ),
-]
-Sidecar = Annotated[
-    bool,
-    typer.Option(
-        "--sidecar/--no-sidecar",
-        help="Write OUT.json beside each output: all settings, hashes and versions, from which `slir rerun` makes the "
-        "same file again.",
-        rich_help_panel=OUTPUT,
-    ),
-]
-Json = Annotated[
-    bool,
-    typer.Option(
-        "--json",
-        help="Print one JSON object a line: one for each file as soon as it is done, and a summary last.",
-        rich_help_panel=OUTPUT,
-    ),
-]
-Config = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE.toml",
-        callback=config.apply,
-        is_eager=True,
-        help='Take options from a file, by their long names: sigma = "10%", jobs = 4, recursive = true; the inputs '
-        "as images = [...]. Options on the command line win.",
-        rich_help_panel=OUTPUT,
-    ),
-]
-
 
 @dataclass(frozen=True)
 class Run:
     """The options that all four commands take, in the order of their help."""
 
-    images: Inputs
-    output: Output
+    images: many.Inputs
+    output: many.Output
     model: options.ModelFile = None
     data_range: options.Range = None
     device: options.Device = None
     seed: options.Seed = 0
     force: options.Force = False
     quiet: options.Quiet = False
-    recursive: Recursive = False
-    format: Format = None
-    skip_existing: SkipExisting = False
-    on_error: OnError = "continue"
-    jobs: Jobs = None
-    threads: Threads = None
-    dry_run: DryRun = False
-    sidecar: Sidecar = True
-    json: Json = False
-    config: Config = None
+    recursive: many.Recursive = False
+    format: many.Format = None
+    skip_existing: many.SkipExisting = False
+    on_error: many.OnError = "continue"
+    jobs: many.Jobs = None
+    threads: many.Threads = None
+    dry_run: many.DryRun = False
+    sidecar: many.Sidecar = True
+    json: many.Json = False
+    config: many.Config = None
 
     def restore(self, task: Any, sigma: str, **settings: Any) -> None:
         """Do to all images what a command asks for. `mask`, among the settings, may be a folder of masks."""
