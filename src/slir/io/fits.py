@@ -168,9 +168,6 @@ class FitsSink(Sink):
             self._copy(self._private, self._private.after)
         self._stream.close()
 
-    def _abandon(self) -> None:
-        self._stream.close()
-
     def _copy(self, private: Private, span: tuple[int, int]) -> None:
         """Parts of the file that was read, as they are."""
         left = span[1] - span[0]

@@ -1,4 +1,4 @@
-"""PNG files: chunks, metadata and colour types. The pixels' coding is in `png_codec`."""
+"""PNG files: chunks and colour types. The pixels' coding is in `png_codec`, metadata in `png_meta`."""
 
 from __future__ import annotations
 
@@ -13,22 +13,17 @@ from typing import BinaryIO
 import numpy as np
 from PIL import Image
 
-from slir.io import exif, png_codec
-from slir.io.picture import MAX_PIXELS, Head, Meta, Resolution, range_of
+from slir.io import png_codec
+from slir.io.picture import MAX_PIXELS, Head, Meta, range_of
+from slir.io.png_meta import NAME as NAME
+from slir.io.png_meta import chunks_of, meta_of
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 EXTENSIONS = (".png",)
-NAME = "PNG"
 
 _GREY, _RGB, _PALETTE, _GREY_ALPHA, _RGBA = 0, 2, 3, 4, 6
 _CHANNELS = {_GREY: 1, _RGB: 3, _PALETTE: 1, _GREY_ALPHA: 2, _RGBA: 4}
 _DEPTHS = {_GREY: (1, 2, 4, 8, 16), _RGB: (8, 16), _PALETTE: (1, 2, 4, 8), _GREY_ALPHA: (8, 16), _RGBA: (8, 16)}
-_XMP = "XML:com.adobe.xmp"
-#: How colours are meant and when they were taken: kept byte for byte.
-_KEPT = (b"cICP", b"mDCV", b"cLLI", b"gAMA", b"cHRM", b"sRGB", b"tIME")
-#: What Meta has a place for.
-_UNDERSTOOD = (b"tEXt", b"zTXt", b"iTXt", b"pHYs", b"eXIf")
-_MOST_TEXT = 1 << 24
 #: zlib never shrinks more than this; a file that declares more pixels than it could hold is refused before decoding.
 _BEST_RATIO = 1100
 
@@ -69,7 +64,7 @@ def begin(data: bytes) -> tuple[Head, Callable[[], np.ndarray]]:
         colour=header.colour in (_RGB, _PALETTE, _RGBA),
         has_alpha=header.colour in (_GREY_ALPHA, _RGBA) or key is not None,
         data_range=range_of(dtype),
-        meta=_meta(chunks),
+        meta=meta_of(chunks),
         notes=tuple(notes),
     )
 
@@ -89,7 +84,7 @@ def encode(stream: BinaryIO, planes: np.ndarray, meta: Meta) -> None:
     colour = {1: _GREY, 2: _GREY_ALPHA, 3: _RGB, 4: _RGBA}[channels]
     stream.write(SIGNATURE)
     _put(stream, b"IHDR", struct.pack(">IIBBBBB", width, height, 8 * planes.dtype.itemsize, colour, 0, 0, 0))
-    for kind, body in _meta_chunks(meta):
+    for kind, body in chunks_of(meta):
         _put(stream, kind, body)
     packed = png_codec.encode(planes)
     for start in range(0, len(packed), 1 << 20):
@@ -170,95 +165,6 @@ def _with_key(planes: np.ndarray, key: bytes) -> np.ndarray:
         raise ValueError("its 'tRNS' chunk is damaged")
     clear = (planes == np.frombuffer(key, ">u2")).all(axis=2, keepdims=True)
     return np.concatenate([planes, np.where(clear, 0, 65535).astype(planes.dtype)], axis=2)
-
-
-def _meta(chunks: list[tuple[bytes, bytes]]) -> Meta:
-    """Metadata that cannot be parsed is left out: it never stops the pixels from being read."""
-    found: dict[bytes, bytes] = {}
-    text: dict[str, str] = {}
-    room = _MOST_TEXT
-    for kind, body in chunks:
-        found.setdefault(kind, body)
-        if kind in (b"tEXt", b"zTXt", b"iTXt") and room:
-            try:
-                keyword, value = _text(kind, body, room)
-            except zlib.error:
-                continue
-            except ValueError:  # not text, or too long: then no more is looked at, in case there are a thousand
-                room //= 2
-                continue
-            text.setdefault(keyword, value)
-            room = max(0, room - len(value))
-    icc = None
-    if b"iCCP" in found:
-        _, _, rest = found[b"iCCP"].partition(b"\0")
-        try:
-            icc = _small_inflate(rest[1:], _MOST_TEXT) or None
-        except (ValueError, zlib.error):
-            icc = None
-    resolution = None
-    if len(found.get(b"pHYs", b"")) == 9:
-        x, y, unit = struct.unpack(">IIB", found[b"pHYs"])
-        if x and y:
-            resolution = Resolution(x / 100, y / 100, "cm") if unit == 1 else Resolution(x, y, "none")
-    block = found.get(b"eXIf")
-    xmp = text.pop(_XMP, None)
-    return Meta(
-        icc=icc,
-        exif=block,
-        xmp=None if xmp is None else xmp.encode(),
-        orientation=exif.orientation(block),
-        resolution=resolution,
-        text=text,
-        private={NAME: tuple(chunk for chunk in chunks if _is_kept(chunk[0]))},
-    )
-
-
-def _is_kept(kind: bytes) -> bool:
-    """Lower case in the first letter means that pixels can do without it, in the last that it may be copied blindly."""
-    return kind in _KEPT or (kind not in _UNDERSTOOD and bool(kind[0] & kind[3] & 0x20))
-
-
-def _meta_chunks(meta: Meta) -> Iterator[tuple[bytes, bytes]]:
-    kept = meta.private.get(NAME, ())
-    assert isinstance(kept, tuple)
-    yield from kept
-    if meta.icc is not None:
-        yield b"iCCP", b"ICC profile\0\0" + zlib.compress(meta.icc)
-    if meta.resolution is not None:
-        lengths = meta.resolution.per_inch()
-        x, y = (meta.resolution.x, meta.resolution.y) if lengths is None else (v / 0.0254 for v in lengths)
-        if 0.5 <= x < 2**31 and 0.5 <= y < 2**31:
-            yield b"pHYs", struct.pack(">IIB", round(x), round(y), int(lengths is not None))
-    block = exif.block(meta)
-    if block is not None:
-        yield b"eXIf", block
-    if meta.xmp is not None:
-        yield b"iTXt", _XMP.encode() + b"\0\0\0\0\0" + meta.xmp
-    for keyword, value in meta.text.items():
-        name = keyword.encode("latin-1", "replace")[:79].replace(b"\0", b" ") or b"Comment"
-        yield b"iTXt", name + b"\0\0\0\0\0" + value.replace("\0", " ").encode()
-
-
-def _text(kind: bytes, body: bytes, most: int) -> tuple[str, str]:
-    name, _, rest = body.partition(b"\0")
-    keyword = name.decode("latin-1")
-    if kind == b"tEXt":
-        return keyword, rest.decode("latin-1")
-    if kind == b"zTXt":
-        return keyword, _small_inflate(rest[1:], most).decode("latin-1")
-    packed = rest[:1] == b"\1"
-    _language, _, rest = rest[2:].partition(b"\0")
-    _translated, _, value = rest.partition(b"\0")
-    return keyword, (_small_inflate(value, most) if packed else value).decode()
-
-
-def _small_inflate(data: bytes, most: int) -> bytes:
-    unpacker = zlib.decompressobj()
-    out = unpacker.decompress(data, most)
-    if not unpacker.eof:
-        raise ValueError("longer than any metadata should be")
-    return out
 
 
 def _put(stream: BinaryIO, kind: bytes, body: bytes) -> None:

@@ -96,8 +96,11 @@ class Sink(ABC):
     def _finish(self) -> None:
         """Write what comes last, and close the temporary file."""
 
-    def _abandon(self) -> None:  # noqa: B027  (formats that hold nothing open need nothing)
-        """Close the temporary file; it is going to be removed."""
+    def _abandon(self) -> None:
+        """Close the temporary file, if it was opened; it is going to be removed."""
+        stream = getattr(self, "_stream", None)
+        if stream is not None:
+            stream.close()
 
     def _place(self) -> contextlib.AbstractContextManager[Path]:
         """Where to write: a temporary place that becomes `path` in the end."""
@@ -138,7 +141,4 @@ class WholeSink(Sink):
         self._encode(self._stream, rows, self.head.meta)
 
     def _finish(self) -> None:
-        self._stream.close()
-
-    def _abandon(self) -> None:
         self._stream.close()

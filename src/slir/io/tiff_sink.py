@@ -129,9 +129,6 @@ class TiffSink(Sink):
     def _finish(self) -> None:
         self._stream.close()
 
-    def _abandon(self) -> None:
-        self._stream.close()
-
 
 def _for_others(head: Head) -> Private:
     """How pixels are stored that come from no TIFF file. EXIF keeps its byte order, which its blocks may rely on."""
