@@ -21,12 +21,14 @@ from slir.io import (
     Picture,
     Resolution,
     check_output,
+    exif,
     open_source,
     png,
     png_codec,
     read,
     read_mask,
     read_psf,
+    tiff_meta,
     write,
 )
 from slir.io.atomic import whole_file
@@ -837,3 +839,32 @@ def test_a_folder_that_is_no_store_is_never_replaced(tmp_path):
     with pytest.raises(FileError, match="is a folder"):
         write(tmp_path / "a.zarr", picture_of(noise(8, 9, 1, "uint16")))
     assert (tmp_path / "a.zarr" / "thesis.txt").exists()
+
+
+# --- EXIF ----------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_a_damaged_exif_block_never_stops_the_pixels(data):
+    block = bytearray(META.exif or b"")
+    for _ in range(data.draw(st.integers(0, 6))):
+        block[data.draw(st.integers(0, len(block) - 1))] = data.draw(st.integers(0, 255))
+    damaged = bytes(block[: data.draw(st.integers(0, len(block)))])
+    assert exif.orientation(damaged) in range(1, 9)
+    exif.resolution(damaged)
+    scaled = exif.block(Meta(exif=damaged, scale=2.0))
+    assert scaled is not None
+    assert len(scaled) == len(damaged)
+    tiff_meta.exif_tags(damaged)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_orientation_and_resolution_in_either_byte_order(order):
+    tags = Image.Exif()
+    tags.endian = order
+    tags[0x0112], tags[0x011A], tags[0x011B], tags[0x0128] = 8, 300.0, 150.0, 3
+    block = tags.tobytes()[6:]
+    assert exif.orientation(block) == 8
+    assert exif.resolution(block) == Resolution(300, 150, "cm")
+    assert exif.resolution(exif.block(Meta(exif=block, scale=2.0))) == Resolution(600, 300, "cm")

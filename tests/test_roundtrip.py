@@ -520,3 +520,14 @@ def test_one_large_strip_is_said_to_be_decoded_whole(tmp_path):
     with io.open_source(tmp_path / "a.tif") as source:
         assert not source.large
         assert "decoded whole" in source.notes[0]
+
+
+@pytest.mark.parametrize(("name", "big"), [("uint16-RGB.tif", True), ("imagej-hidden.tif", False)])
+def test_what_may_not_fit_into_tiff_is_written_as_bigtiff(tmp_path, monkeypatch, name, big):
+    """But for stacks of one directory, which ImageJ reads beyond 4 GB since only the first plane's place is stored."""
+    monkeypatch.setattr("slir.io.tiff_sink._CLASSIC", 5000)
+    before = corpus.make(name, tmp_path)
+    copied(before, tmp_path / "b.tif")
+    with tifffile.TiffFile(before) as old, tifffile.TiffFile(tmp_path / "b.tif") as new:
+        assert new.is_bigtiff == big
+        np.testing.assert_array_equal(old.asarray(), new.asarray())
