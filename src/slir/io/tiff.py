@@ -40,6 +40,8 @@ class TiffSource(Source):
 
     def __init__(self, path: Path):
         self.path = path
+        self._cache: dict[tuple[int, int], np.ndarray] = {}  # (page, segment) -> pixels
+        self._held = 0  # their bytes
         self._stream = open(path, "rb")  # noqa: SIM115  (closed by close)
         try:
             with reasons(path, NAME):
@@ -50,10 +52,9 @@ class TiffSource(Source):
 
     def close(self) -> None:
         self._stream.close()
-        self._cache: dict[tuple[int, int], np.ndarray] = {}
+        self._cache.clear()
 
     def _open(self, size: int) -> None:
-        self._cache = {}
         notes: list[str] = []
         pages = read_pages(self._stream, size, notes)
         page = pages[0]
@@ -150,6 +151,9 @@ class TiffSource(Source):
             top = index // page.across % page.down * page.segment[0]
             height = page.segment[0] if page.tiled else min(page.segment[0], page.size[0] - top)
             self._cache[key] = tiff_codec.decode(self._stream.read(count), page, height)
+            self._held += self._cache[key].nbytes
+            while self._held > _CACHE and len(self._cache) > 1:  # the last one is kept however large it is
+                self._drop(next(iter(self._cache)))
         return self._cache[key], 0
 
     def _forget(self, number: int, rows: range, page: Page) -> None:
@@ -157,12 +161,10 @@ class TiffSource(Source):
         top = rows.start // page.segment[0]
         for key in list(self._cache):
             if key[0] != number or key[1] // page.across % page.down < top:
-                del self._cache[key]
-        total = sum(part.nbytes for part in self._cache.values())
-        for key in list(self._cache)[:-1]:
-            if total <= _CACHE:
-                break
-            total -= self._cache.pop(key).nbytes
+                self._drop(key)
+
+    def _drop(self, key: tuple[int, int]) -> None:
+        self._held -= self._cache.pop(key).nbytes
 
 
 def refusal(head: Head) -> str | None:
