@@ -18,7 +18,9 @@ import pytest
 import tifffile
 from typer.testing import CliRunner
 
+import corpus
 import slir
+import test_malformed as malformed
 from slir import batch, gather, io, staging, streams
 from slir.batch import Policy
 from slir.cli import app
@@ -316,6 +318,50 @@ def test_masks_by_folder(tree, tmp_path, monkeypatch):
     result = run("inpaint", tree, "-o", tmp_path / "out", "-r", "-j", 1, "--mask", tmp_path / "masks", code=1)
     assert seen == {"a.png": 2, "c.tif": 3}
     assert f"{tmp_path / 'masks' / 'b.jpg'}: does not exist" in result.stderr
+
+
+def malformed_files(folder, making):
+    """A thousand files that are damaged, misnamed or made to harm, and good ones among them."""
+    rng = np.random.default_rng(1)
+    for name in malformed.BASES:
+        data = corpus.data_of(name, making)
+        (folder / f"good-{name}").write_bytes(data)
+        for broken, contents in malformed.damaged(rng, name, data):
+            (folder / broken).write_bytes(contents)
+    for name, contents in malformed.handmade():
+        (folder / f"made-{name}").write_bytes(contents)
+    for suffix in ("png", "jpg", "webp", "tif", "fits"):
+        (folder / f"empty.{suffix}").touch()
+        (folder / f"random.{suffix}").write_bytes(rng.bytes(5000))
+
+
+def test_a_thousand_malformed_files(tmp_path):
+    pytest.importorskip("astropy")
+    for name in ("in", "making"):
+        (tmp_path / name).mkdir()
+    malformed_files(tmp_path / "in", tmp_path / "making")
+    words = ["denoise", "in", "-o", "out", "--sigma", "0", "--data-range=-65536,65536", "--jobs", "1", "--json"]
+    command = [sys.executable, "-m", "slir", *words]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    records, last, longest = [], time.perf_counter(), 0.0
+    for line in process.stdout:
+        now = time.perf_counter()
+        longest = max(longest, now - last) if records else 0.0  # the first file waits for torch
+        last = now
+        records.append(json.loads(line))
+    _, errors = process.communicate()
+    summary = records.pop()["summary"]
+    assert process.returncode == 1
+    assert errors == ""
+    assert len(records) == summary["restored"] + summary["failed"] == len(list((tmp_path / "in").iterdir())) > 1000
+    bad = [record for record in records if record["status"] == "failed"]
+    assert all(Path(record["image"]).name in record["reason"] for record in bad)
+    assert not [record["reason"] for record in bad if "a bug in slir" in record["reason"]]
+    assert not [record["reason"] for record in bad if "good-" in record["image"]]
+    assert longest < 5
+    assert max(record["memory"] for record in records if record["status"] == "restored") < 2**30
+    assert not [path for path in (tmp_path / "out").iterdir() if path.name.startswith(".")]
 
 
 # --- what machines read --------------------------------------------------------------------------------------------
