@@ -51,6 +51,7 @@ def test_every_script_is_tested() -> None:
 
 
 @pytest.mark.usefixtures("one_thread")
+@pytest.mark.filterwarnings("ignore::slir.errors.SlirWarning")  # one of them is about wrong settings
 @pytest.mark.parametrize("name", LEAST_GAIN)
 def test_script(name: str, load, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     story = load(name).main(["--short", "--out", str(tmp_path)])
@@ -180,6 +181,7 @@ def test_most_pages_have_code() -> None:
 
 
 @pytest.mark.usefixtures("one_thread")
+@pytest.mark.filterwarnings("ignore::slir.errors.SlirWarning")  # one picture serves all blocks
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.stem)
 def test_code_of_the_documentation_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a page run one after the other, as a reader would, in a folder with a photograph."""

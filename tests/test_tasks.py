@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy.signal import fftconvolve
 from skimage import data
 
 import slir
@@ -281,6 +282,7 @@ def test_demo_writes_its_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 # What may not have been meant
 
 
+@pytest.mark.filterwarnings("ignore:The result does not explain")  # nor can it
 def test_a_model_for_something_else_is_told(denoiser: Model) -> None:
     y = noisy(TRUTH, 25)
     with pytest.warns(slir.SlirWarning, match=r"learnt for sigma 25 .* but sigma is 60"):
@@ -289,9 +291,35 @@ def test_a_model_for_something_else_is_told(denoiser: Model) -> None:
         slir.deblur(y, PSF, sigma=25, model=denoiser)
     deblurrer = slir.paper_model(PICTURES, Blur(PSF), 0.01, "squared", m=300)
     with pytest.warns(slir.SlirWarning, match="another PSF"):
-        slir.deblur(y, slir.psf.gaussian(2.0), sigma=2.55, model=deblurrer)
+        slir.deblur(noisy(TRUTH, 2.55), slir.psf.gaussian(2.0), sigma=2.55, model=deblurrer)
 
 
+@pytest.mark.parametrize(("truth", "told"), [(25.0, 10.0), (8.0, 2.0)])
+def test_more_noise_than_sigma_says_is_told(truth: float, told: float) -> None:
+    with pytest.warns(slir.SlirWarning, match=rf"looks noisier than sigma says: about .*, not {told:g}\."):
+        slir.denoise(noisy(TRUTH, truth), sigma=told)
+
+
+@pytest.mark.parametrize("sigma", [25.0, 30.0, 60.0])
+def test_as_much_noise_as_sigma_says_or_less_is_fine(sigma: float) -> None:
+    slir.denoise(noisy(TRUTH, 25), sigma=sigma)  # a larger sigma is how one smooths more
+
+
+def test_an_image_that_is_not_explained_is_told() -> None:
+    """Told of less noise than there is, though not so little that one could tell from the image alone."""
+    y = noisy(fftconvolve(TRUTH.astype(np.float64), PSF, mode="valid"), 6)
+    slir.deblur(y, PSF, sigma=6)
+    with pytest.warns(slir.SlirWarning, match="does not explain the image: what is left over is .* noise of 4 was"):
+        slir.deblur(y, PSF, sigma=4)
+
+
+def test_what_is_missing_is_not_left_over() -> None:
+    missing = np.random.default_rng(0).random(TRUTH.shape) < 0.5
+    stats = slir.inpaint(noisy(TRUTH, 10), missing, sigma=10, return_info=True).stats
+    assert 5 < stats["residual"] < 10.8
+
+
+@pytest.mark.filterwarnings("ignore:The image looks noisier")
 def test_a_range_that_cannot_be_is_told(denoiser: Model) -> None:
     with pytest.warns(slir.SlirWarning, match="far outside data_range"):
         slir.denoise(TRUTH.astype(np.float64), sigma=25 / 255, data_range=1.0, model=denoiser)

@@ -27,7 +27,7 @@ Progress = Callable[[int, int, str], None]
 class Restoration:
     """x: (H, W), on x's own pixels (`operator.crop` gives the part that y shows). stats: one dict a stage.
 
-    residual: root mean square of y − Bx.
+    residual: root mean square of y − Bx, where y shows anything.
     """
 
     x: Tensor
@@ -69,7 +69,7 @@ def restore(
         progress(len(model.stages), len(model.stages), "restoring")
     if observe:
         observe(len(model.stages), state.x * state.unit)
-    residual = float((state.y - operator.forward(state.x)).square().mean().sqrt()) * state.unit
+    residual = float((operator.misfit(state.y, state.x).square().mean() / operator.shows).sqrt()) * state.unit
     return Restoration(state.x * state.unit, stats, residual)
 
 

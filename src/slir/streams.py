@@ -9,6 +9,7 @@ inpainting is what fills them for good.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,13 +23,13 @@ from slir import tasks
 from slir.arrays import DataRange, canvas
 from slir.cascade import expected_error, least_noise
 from slir.compute import pick_device, sparing
-from slir.errors import InputError
+from slir.errors import InputError, SlirWarning
 from slir.io import Picture, Sink, Source
 from slir.model import Model
 from slir.operators import Downsample, Identity, Mask, Operator
 from slir.restoration import Restoration, restore
 from slir.tiles import Piece, cut, scaled, tile_side
-from slir.treatment import Treatment, decide, sample
+from slir.treatment import Restored, Treatment, decide, sample
 
 LARGE = 2**24
 """Pixels of a plane, in and out, beyond which it is restored by windows."""
@@ -144,6 +145,9 @@ def _by_windows(source: Source, plane: int, sink: Sink, work: Work, progress: Pr
     if progress is not None:
         progress(len(pieces), len(pieces), "restoring")
     sigmas, residuals = np.sqrt(np.sum(squares, axis=0) / (source.size[0] * source.size[1]))
+    restored = Restored([], list(sigmas / windows.span), list(residuals / windows.span), [])
+    for text in treatment.doubts(restored, operator, windows.span):
+        warnings.warn(text, SlirWarning, stacklevel=4)
     return (sigmas, residuals) if source.colour else (sigmas[0], residuals[0])
 
 

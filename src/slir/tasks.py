@@ -17,6 +17,7 @@ All of them take these keyword arguments:
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -30,7 +31,7 @@ from torch import Tensor
 
 from slir.arrays import Array, DataRange, canvas
 from slir.compute import pick_device, sparing
-from slir.errors import InputError
+from slir.errors import InputError, SlirWarning
 from slir.model import Model
 from slir.operators import Blur, Downsample, Identity, Mask, Operator
 from slir.operators.blur import checked_psf
@@ -247,6 +248,8 @@ def _restore(
                 return sparing(work, device)
 
             restored = treatment.restore(planes, operator, one)
+        for text in treatment.doubts(restored, operator, frame.span):
+            warnings.warn(text, SlirWarning, stacklevel=3)
         result = frame.image(restored.planes)
     if keep is not None and not any(restored.sigmas):
         result = _kept(result, array, keep, options.channel_axis)

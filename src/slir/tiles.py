@@ -69,8 +69,8 @@ def restore_tiled(
         inner = piece.operator.crop(part.x, (height, width))
         x[scaled(piece.own, scale)] = inner[scaled(piece.within, scale)]
         stats += part.stats
-        squares += float((y[piece.seen] - piece.operator.forward(part.x))[piece.within].double().square().sum())
-    return Restoration(x, stats, sqrt(squares / y.numel()))
+        squares += float(piece.operator.misfit(y[piece.seen], part.x)[piece.within].double().square().sum())
+    return Restoration(x, stats, sqrt(squares / (operator.shows * y.numel())))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from slir.errors import InputError, SlirError, SlirWarning
 from slir.families import task_of
 from slir.model import Model
 from slir.noise import estimate_poisson_gaussian, estimate_sigma
-from slir.operators import Identity, Operator
+from slir.operators import Identity, Mask, Operator
 from slir.recipes import ROUNDING
 from slir.restoration import Restoration
 from slir.stabilise import Evened, Stabiliser
@@ -31,6 +31,10 @@ NOT_FINITE = (
 
 BLOCK, BLOCKS = 512, 4
 """Of an image with more pixels than BLOCKS² blocks of this side hold, noise is estimated from so many alone."""
+
+NOISIER, UNEXPLAINED = 1.6, 1.08
+"""Noise beyond this multiple of the σ that was told, and a residual beyond that one, say that something is not as told.
+On training images the residual of a deblurring told the truth is 0.85 to 0.98 of σ."""
 
 One = Callable[[Tensor, Model, float, int], Restoration]
 
@@ -75,6 +79,20 @@ class Treatment:
             return list(self.sigmas)
         return [*colour.along_axes(self.sigmas[:3]), *self.sigmas[3:]]
 
+    def doubts(self, restored: Restored, operator: Operator, span: float) -> list[str]:
+        """In words, what y − Bx̂ says about σ and B: it should be noise of that size and no more."""
+        if isinstance(operator, Identity):  # then noise is all that there is, and `decide` has looked at it
+            return []
+        for sigma, residual in zip(self.sigmas, restored.residuals):
+            if residual > UNEXPLAINED * max(sigma, 4 * ROUNDING):
+                size = f"{residual * span:.3g} where noise of {sigma * span:.3g} was to be expected"
+                return [
+                    f"The result does not explain the image: what is left over is {size}. Either sigma is too small, or "
+                    "the operator is not the true one (a wrong PSF, filter or border), or pixels are clipped. "
+                    "sigma='auto' estimates the noise."
+                ]
+        return []
+
     def restore(self, planes: list[Tensor], operator: Operator, one: One) -> Restored:
         """All planes, each by `one(plane, model, sigma, number)`."""
         planes = [even.forward(plane) for even, plane in zip(self.evened, planes)] if self.evened else list(planes)
@@ -105,10 +123,22 @@ def decide(planes: list[Tensor], operator: Operator, sigma: float | str, span: f
     sigmas = tuple(even.sigma for even in evened) if evened else _sigmas(sigma, planes, span)
     if model is not None:
         _check_model(model, operator, sigmas, span)
+    if not isinstance(sigma, str) and sigma > 0 and not isinstance(operator, Mask):
+        _check_noise(planes, sigmas, span)
     # Models of the paper's kind know one noise level alone.
     learnt = (model or default_model(operator, sigmas[0])).learnt
     turned = len(planes) in (3, 4) and learnt and colour.alike(planes[:3], sigmas[:3])
     return Treatment(sigmas, evened, turned, model)
+
+
+def _check_noise(planes: list[Tensor], sigmas: tuple[float, ...], span: float) -> None:
+    """Warn where the image is far noisier than was told. Less noise is no mistake: a larger σ smooths more."""
+    for plane, told in zip(planes, sigmas):
+        found = estimate_sigma(plane)
+        if found > NOISIER * max(told, ROUNDING):
+            advice = f"The image looks noisier than sigma says: about {found * span:.3g}, not {told * span:.3g}."
+            warnings.warn(f"{advice} sigma='auto' estimates it.", SlirWarning, stacklevel=5)
+            return
 
 
 def _check_model(model: Model, operator: Operator, sigmas: tuple[float, ...], span: float) -> None:

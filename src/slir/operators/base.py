@@ -61,6 +61,15 @@ class Operator(ABC):
         """BᵀBx, which is what the x-update applies again and again."""
         return self.adjoint(self.forward(x))
 
+    def misfit(self, y: Tensor, x: Tensor) -> Tensor:
+        """y − Bx, zero where y shows nothing: (h, w)."""
+        return y - self.forward(x)
+
+    @property
+    def shows(self) -> float:
+        """The share of y's pixels that show something."""
+        return 1.0
+
     def inverse_hint(self, like: Tensor, weight: float, ridge: float, smooth: float = 0.0) -> Hint | None:
         """About (weight·BᵀB + ridge·I + smooth·∇ᵀ∇)⁻¹, symmetric and positive definite, on images like this one. None
         where nothing cheap is known."""

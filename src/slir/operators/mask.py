@@ -56,6 +56,13 @@ class Mask(Operator):
     def normal(self, x: Tensor) -> Tensor:
         return self.forward(x)
 
+    def misfit(self, y: Tensor, x: Tensor) -> Tensor:
+        return self.forward(y - x)
+
+    @property
+    def shows(self) -> float:
+        return 1 - float(self.missing.double().mean())
+
     def inverse_hint(self, like: Tensor, weight: float, ridge: float, smooth: float = 0.0) -> Hint | None:
         """Exact without smoothing; with it, its diagonal."""
         diagonal = torch.where(self._missing_on(like.device), 0.0, weight) + ridge + 4 * smooth
