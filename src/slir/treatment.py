@@ -87,8 +87,8 @@ class Treatment:
             if residual > UNEXPLAINED * max(sigma, 4 * ROUNDING):
                 size = f"{residual * span:.3g} where noise of {sigma * span:.3g} was to be expected"
                 return [
-                    f"The result does not explain the image: what is left over is {size}. Either sigma is too small, or "
-                    "the operator is not the true one (a wrong PSF, filter or border), or pixels are clipped. "
+                    f"The result does not explain the image: what is left over is {size}. Either sigma is too small, "
+                    "or the operator is not the true one (a wrong PSF, filter or border), or pixels are clipped. "
                     "sigma='auto' estimates the noise."
                 ]
         return []
