@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ def dct_basis(size: int) -> Tensor:
     return torch.kron(line, line)
 
 
-@lru_cache(maxsize=None)  # recordings read it
+@cache  # recordings read it
 def dct_basis_on(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """The same for tensors of this kind."""
     return dct_basis(size).to(device, dtype)

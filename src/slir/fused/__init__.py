@@ -4,6 +4,7 @@ Each computes what plain PyTorch does elsewhere in the package, and is tested ag
 
     nw_moments     Σᵢαᵢxⁱ with Nadaraya–Watson weights             `slir.weights.nadaraya_watson`
     nw_euclidean   the z-update of the Euclidean loss with them    `slir.solvers.weiszfeld`
+    Steps          what conjugate gradient does between products   `slir.solvers.cg`
 
 Triton comes with a CUDA build of PyTorch; without it, or on a CPU, plain PyTorch does the work.
 """

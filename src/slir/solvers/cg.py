@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from slir import fused
 from slir.solvers.solution import Solution, Verdict
 
 LOOK = 4
@@ -46,6 +48,7 @@ class Walk:
         self.x, self.residual = x, residual
         self.direction = torch.zeros_like(x)
         self.product, self.curvature, self.nowhere = (x.new_zeros(()) for _ in range(3))
+        self.steps = _fused_steps(x)
 
     def solve(self, rhs: Tensor, start: Tensor | None, *, tol: float, target: float | None, max_steps: int) -> Solution:
         """From the start, or zero, until the residual is small enough. The value is x itself, not a copy."""
@@ -60,6 +63,8 @@ class Walk:
         steer = self.precondition(self.residual)
         self.direction.copy_(steer)
         self.product.copy_(_inner(self.residual, steer))
+        if self.steps is not None:
+            self.steps.fresh.copy_(self.product)
         step = 0
         while step < max_steps:
             step += self.advance(step, max_steps)
@@ -86,6 +91,9 @@ class Walk:
     def move(self) -> None:
         """To the lowest point along the direction; nowhere where it does not curve upwards."""
         mapped = self.apply(self.direction)
+        if self.steps is not None:
+            self.steps.move(self.x, self.residual, self.direction, mapped, self.product, self.curvature)
+            return
         torch.dot(self.direction.flatten(), mapped.flatten(), out=self.curvature)
         length = torch.where(self.curvature > 0, self.product / self.curvature, self.nowhere)
         self.x.addcmul_(length, self.direction)
@@ -94,9 +102,21 @@ class Walk:
     def turn(self) -> None:
         """Into the next direction, conjugate to those before."""
         steer = self.precondition(self.residual)
+        if self.steps is not None:
+            self.steps.turn(self.residual, self.direction, steer, self.product)
+            return
         product = _inner(self.residual, steer)
         torch.addcmul(steer, product / self.product, self.direction, out=self.direction)
         self.product.copy_(product)
+
+
+def _fused_steps(x: Tensor) -> Any:
+    """`slir.fused.steps` where they run; None elsewhere."""
+    if x.ndim != 2 or not x.is_contiguous() or not fused.usable(x):
+        return None
+    from slir.fused.steps import Steps
+
+    return Steps(x)
 
 
 def _inner(a: Tensor, b: Tensor) -> Tensor:
