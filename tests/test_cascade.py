@@ -480,7 +480,7 @@ def test_the_data_step_stops_within_its_tolerance(name: str, level: float) -> No
     state = some_state(own)
     after, stats = advance(state, LearntStage(NOTHING, (Estimate(),), 1.0, level, size=4, stride=2))
     expected = reference.follow(own.matrix, state.y.numpy(), state.z.numpy(), state.sigma, level)
-    assert np.sqrt(np.mean((after.x.numpy() - expected) ** 2)) <= cascade.TOLERANCE * level
+    assert np.sqrt(np.mean((after.x.numpy() - expected) ** 2)) <= cascade.TOLERANCE["cpu"] * level
     assert "x_verdict" not in stats
 
 
