@@ -98,8 +98,7 @@ GROUPS = Similar(size=6, count=48, stride=4)
 FINE = Similar(size=4, count=24, stride=4, like=6)
 """Groups of 6×6 patches, and of the 4×4 in their middles."""
 
-DENSE_GROUPS, DENSE_FINE = replace(GROUPS, stride=3), replace(FINE, stride=3)
-COARSE = Similar(size=6, count=48, scale=2)
+COARSE = replace(GROUPS, scale=2)
 
 
 def _settled(stage: StagePlan) -> StagePlan:
@@ -109,13 +108,12 @@ def _settled(stage: StagePlan) -> StagePlan:
 
 
 def _denoising(stages: int | None) -> Plan:
-    """x stays y throughout: with B = I the data have nothing to say that y does not show. Matches are found anew in
-    every stage: through much noise, the first are poor."""
+    """x stays y throughout: with B = I the data have nothing to say that y does not show."""
     count = stages or 3
     follow = 30.0
     first = StagePlan((Estimate(window=12),), follow)
-    second = StagePlan((Estimate(), Data(), DENSE_GROUPS, DENSE_FINE, COARSE), follow)
-    later = replace(second, views=(*second.views, Before(), Before(name=DENSE_GROUPS.name)))
+    second = StagePlan((Estimate(), Data(), GROUPS, FINE, COARSE), follow)
+    later = _settled(replace(second, views=(*second.views, Before(), Before(name=GROUPS.name))))
     return Plan((first, second, *[later] * max(0, count - 2))[:count])
 
 
