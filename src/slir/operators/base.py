@@ -16,13 +16,13 @@ Shape = tuple[int, int]
 
 @dataclass(frozen=True)
 class Hint:
-    """A cheap inverse, v -> divide(v, divisor): what conjugate gradient is preconditioned with."""
+    """A cheap inverse, v -> apply(v, factors): what conjugate gradient is preconditioned with."""
 
-    divide: Callable[[Tensor, Tensor], Tensor]
-    divisor: Tensor
+    apply: Callable[[Tensor, Tensor], Tensor]
+    factors: Tensor
 
     def __call__(self, v: Tensor) -> Tensor:
-        return self.divide(v, self.divisor)
+        return self.apply(v, self.factors)
 
 
 class Operator(ABC):

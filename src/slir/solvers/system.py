@@ -88,7 +88,7 @@ class _Recorded(Walk):
             return 0.0 if _absent(value) else torch.as_tensor(value, dtype=rhs.dtype, device=rhs.device).clone()
 
         self.system = System(system.operator, own(system.gamma), own(system.diagonal), own(system.smooth))
-        self.hint = None if hint is None else replace(hint, divisor=hint.divisor.clone())
+        self.hint = None if hint is None else replace(hint, factors=hint.factors.clone())
         super().__init__(self.system.apply, self.hint or (lambda r: r), torch.zeros_like(rhs), torch.zeros_like(rhs))
         self.turn()  # once without recording: plans of FFTs are made
         self.move()
@@ -123,7 +123,7 @@ class _Recorded(Walk):
 
 def _tensors(system: System, hint: Hint | None) -> list[Any]:
     """All that a recording has copies of."""
-    parts = [system.gamma, system.diagonal, system.smooth, *([] if hint is None else [hint.divisor])]
+    parts = [system.gamma, system.diagonal, system.smooth, *([] if hint is None else [hint.factors])]
     return [part for part in parts if not _absent(part)]
 
 
