@@ -319,6 +319,20 @@ def test_what_is_missing_is_not_left_over() -> None:
     assert 5 < stats["residual"] < 10.8
 
 
+def test_noise_below_a_cameras_black_is_no_mistake() -> None:
+    clean = 100 + TRUTH.astype(np.float64)
+    image = (clean + np.random.default_rng(0).normal(0, 10, clean.shape)).round().clip(0).astype(np.uint16)
+    image[3, 4] = 400  # a hot pixel
+    limits = (100.0, 355.0)
+    assert image.min() < limits[0]
+    restored = slir.denoise(image, sigma=10, data_range=limits)
+    assert restored.dtype == np.uint16
+    assert restored.min() >= image.min()
+    assert np.mean((restored - clean) ** 2) < np.mean((image - clean) ** 2) / 2
+    with pytest.raises(InputError, match="image must lie within data_range, 100 to 200, or near it, but it is"):
+        slir.denoise(image, sigma=10, data_range=(100.0, 200.0))
+
+
 @pytest.mark.filterwarnings("ignore:The image looks noisier")
 def test_a_range_that_cannot_be_is_told(denoiser: Model) -> None:
     with pytest.warns(slir.SlirWarning, match="far outside data_range"):

@@ -41,11 +41,13 @@ def as_numpy(image: Any, argument: str = "image") -> np.ndarray:
 class Canvas:
     """How a user's image maps to planes and back: dtype, range, channels, kind of array.
 
-    low, high: the pixel values that become 0 and 1.
+    low, high: the pixel values that become 0 and 1. limits: what integers are clipped to: these, or what the image
+    holds beyond them (noise below a camera's black, a hot pixel).
     """
 
     low: float
     high: float
+    limits: tuple[float, float]
     dtype: np.dtype
     shape: tuple[int, ...]
     channel_axis: int | None
@@ -67,7 +69,7 @@ class Canvas:
         stacked = stacked * self.span + self.low
         stacked = stacked[0] if self.channel_axis is None else np.moveaxis(stacked, 0, self.channel_axis)
         if np.issubdtype(self.dtype, np.integer):
-            stacked = np.clip(np.rint(stacked), self.low, self.high)
+            stacked = np.clip(np.rint(stacked), *self.limits)
         result = np.ascontiguousarray(stacked.astype(self.dtype))
         return result if self.tensor is None else torch.from_numpy(result).to(self.tensor.device)
 
@@ -86,17 +88,18 @@ def canvas(image: Any, *, data_range: DataRange, channel_axis: int | None) -> tu
     if channel_axis is not None and not -3 <= channel_axis <= 2:
         raise InputError("channel_axis", "name one of the image's 3 axes", channel_axis, "It is often -1.")
     low, high = _range(array, data_range)
-    found = f"{array.min():g} to {array.max():g}"
-    if np.issubdtype(array.dtype, np.integer):
-        if array.min() < low or array.max() > high:
-            rule = f"lie within data_range, {low:g} to {high:g}"
+    least, most = float(array.min()), float(array.max())
+    found = f"{least:g} to {most:g}"
+    if least < low - (high - low) / 2 or most > high + (high - low) / 2:
+        # Noise may carry values a little beyond black and white; this is more.
+        if np.issubdtype(array.dtype, np.integer):
+            rule = f"lie within data_range, {low:g} to {high:g}, or near it"
             raise InputError("image", rule, found, "Pass the data_range that the pixel values have.")
-    elif array.min() < low - (high - low) / 2 or array.max() > high + (high - low) / 2:
-        # Noise may carry floats a little beyond black and white; this is more.
         advice = f"The image's values, {found}, lie far outside data_range, {low:g} to {high:g}. Is data_range right?"
         warnings.warn(advice, SlirWarning, stacklevel=4)
     kept = image if isinstance(image, Tensor) else None
-    return Canvas(low, high, array.dtype, array.shape, channel_axis, kept), array
+    limits = min(low, least), max(high, most)
+    return Canvas(low, high, limits, array.dtype, array.shape, channel_axis, kept), array
 
 
 def _range(array: np.ndarray, data_range: DataRange) -> tuple[float, float]:
