@@ -39,8 +39,8 @@ CONTRAST = 0.2
 """Standard deviation of the 1/f field that the unit is measured on."""
 
 TOLERANCE = {"cpu": 1e-5, "cuda": 5e-5}
-"""Root mean square error that the x-update may leave in x, as a share of the stage's level. Tiles have to agree with the
-whole, but a GPU hardly ever needs any."""
+"""Root mean square error that the x-update may leave in x, as a share of the stage's level. Tiles have to agree with
+the whole, but a GPU hardly ever needs any."""
 
 FIELD = 128
 """Side of that field, beyond what the operator reaches."""
