@@ -23,6 +23,9 @@ from slir.operators.base import Shape
 from slir.restoration import Progress, Restoration, restore
 from slir.views import Similar
 
+HELD = 45
+"""Numbers a pixel that restoring it holds on a CPU, at most. Small tiles are safe but are half halo."""
+
 LEAST = 64
 """Smallest side of a tile without its halo: smaller ones are nearly all halo."""
 
@@ -137,6 +140,8 @@ def tile_side(model: Model, device: torch.device) -> int:
     for stage in model.stages:
         views = len(stage.views) if isinstance(stage, LearntStage) else 1
         numbers = max(numbers, 40 + 4 * views + 3 * stage.size**2 / stage.stride**2)
+    # On a CPU patches are cut out of few rows at a time: what is held are images, 35 of them where it was measured.
+    numbers = HELD if device.type == "cpu" and model.learnt else numbers
     return int(sqrt(memory_for_tiles(device) / (4 * numbers)))
 
 
