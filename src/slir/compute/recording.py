@@ -6,9 +6,11 @@ graph and replayed, they follow each other at once.
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import get_ident
 from typing import Any
@@ -80,6 +82,18 @@ def forget() -> None:
     _pool.clear()
 
 
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """No garbage is collected: a graph that ends while another is recorded spoils the recording."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
 def _recorded(work: Callable[..., Outputs], tensors: Outputs) -> _Recording:
     """A recording of work on copies of the tensors; an empty one where something in it cannot be recorded."""
     inputs = tuple(tensor.clone() for tensor in tensors)
@@ -88,7 +102,7 @@ def _recorded(work: Callable[..., Outputs], tensors: Outputs) -> _Recording:
         # One pool for all: what is temporary in one recording may lie where it lies in another. Outputs are kept.
         _pool.append(torch.cuda.graph_pool_handle())
     try:
-        with torch.cuda.graph(graph, pool=_pool[0], capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, pool=_pool[0], capture_error_mode="thread_local"), undisturbed():
             outputs = work(*inputs)
     except torch.cuda.OutOfMemoryError:
         raise
