@@ -41,6 +41,7 @@ class Job:
     mask : an image that is not black where a pixel is missing, or "nan" where such pixels are NaN (inpaint).
     model : a file that `slir fit` wrote; None for the one inside slir.
     data_range : white, or (black, white); None for what the file says.
+    called : the image's name for people, where the file has another.
     threads : cores that the work may use; None for all. Sums in another order differ in their last bits, so the same
         bytes need the same number.
     """
@@ -60,6 +61,7 @@ class Job:
     device: str | None = None
     seed: int = 0
     threads: int | None = None
+    called: str = ""
 
     def __post_init__(self) -> None:
         if self.task not in get_args(Task):
@@ -155,13 +157,30 @@ def parse_sigma(sigma: float | str) -> tuple[str, float | str]:
     return kind, value
 
 
-def run(job: Job, *, sidecar: bool = True, progress: Progress | None = None) -> Outcome:
+@dataclass(frozen=True)
+class Watch:
+    """Who looks on. What they raise ends the work.
+
+    progress : called as progress(done, total, what).
+    observe : called as observe(plane, image) with the estimate after each stage.
+    keep : called as keep(plane, result) with the `slir.tasks.Result` of each plane.
+    Planes too large to be held (`slir.streams.LARGE`) report progress alone.
+    """
+
+    progress: Progress | None = None
+    observe: Callable[[int, np.ndarray], None] | None = None
+    keep: Callable[[int, Any], None] | None = None
+
+
+def run(job: Job, *, sidecar: bool = True, progress: Progress | None = None, watch: Watch | None = None) -> Outcome:
     """Restore a file: its output is put in place whole, with its sidecar, or not at all.
 
     sidecar : write `OUT.json` beside the output. Without it, one that tells of the output's predecessor is removed.
+    progress : called as progress(done, total, what). watch : the same, for those who want to see more.
     """
     from slir import sidecars
 
+    watch = Watch(progress) if watch is None else watch
     job.check()
     place = sidecar_of(Path(os.path.realpath(job.output)))
     ours = sidecars.is_sidecar(place)
@@ -170,7 +189,7 @@ def run(job: Job, *, sidecar: bool = True, progress: Progress | None = None) -> 
     with _caught() as told, staged(job.output) as stage, using_threads(job.threads) as threads:
         start = time.perf_counter()
         inputs = sidecars.fingerprints(job) if sidecar else {}  # before the work: the output may replace the image
-        head, found = _engine(job, stage.output, progress)
+        head, found = _engine(job, stage.output, watch)
         outcome = Outcome(
             seconds=time.perf_counter() - start,
             size=head.size,
@@ -189,7 +208,7 @@ def run(job: Job, *, sidecar: bool = True, progress: Progress | None = None) -> 
     return outcome
 
 
-def _engine(job: Job, output: Path, progress: Progress | None) -> tuple[io.Head, dict[str, Any]]:
+def _engine(job: Job, output: Path, watch: Watch) -> tuple[io.Head, dict[str, Any]]:
     """Where files meet the restoration: job.image plane by plane into `output`; and what was found on the way."""
     from slir import streams  # torch takes its time
 
@@ -211,9 +230,11 @@ def _engine(job: Job, output: Path, progress: Progress | None) -> tuple[io.Head,
             model=load_model(job),
             device=job.device,
             seed=job.seed,
+            observe=watch.observe,
+            keep=watch.keep,
         )
         with sink:
-            found = streams.restore_file(source, sink, work, progress)
+            found = streams.restore_file(source, sink, work, watch.progress)
         return source.head, {"sigma": found.sigma, "residual": found.residual}
 
 
@@ -242,7 +263,7 @@ def _history(job: Job) -> list[str]:
     """Lines for formats that keep a history. The same job always writes the same."""
     from slir import __version__
 
-    return [f"slir {__version__}: {job.task} of {job.image.name}, sigma {job.sigma}"]
+    return [f"slir {__version__}: {job.task} of {job.called or job.image.name}, sigma {job.sigma}"]
 
 
 def _check_model(job: Job) -> None:

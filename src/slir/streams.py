@@ -48,6 +48,8 @@ class Work:
     task: "denoise", "deblur", "upsample" or "inpaint". own: that task's arguments, as `slir.tasks` names them, but for
     the mask. missing: (rows, cols) -> where pixels of a window are missing; None where NaN says it.
     sigma, data_range, model, device, seed: as for every task.
+    observe: called as observe(plane, image) after each stage. keep: called as keep(plane, result) with the `Result` of
+    each. Both are for planes that fit into memory.
     """
 
     whole: Callable[[Picture, dict[str, Any]], Any]
@@ -59,6 +61,8 @@ class Work:
     model: Model | None = None
     device: str | None = None
     seed: int = 0
+    observe: Callable[[int, np.ndarray], None] | None = None
+    keep: Callable[[int, tasks.Result], None] | None = None
 
     @property
     def factor(self) -> int:
@@ -120,7 +124,10 @@ def _whole(source: Source, plane: int, sink: Sink, work: Work, progress: Progres
     if work.task != "inpaint":
         filled = replace(picture, pixels=_filled(picture.pixels, missing, settings))
     asked = {"sigma": work.sigma, "model": work.model, "progress": progress or False, "return_info": True}
-    result = work.whole(filled, {**settings, **asked})
+    look = None if work.observe is None else partial(work.observe, plane)
+    result = work.whole(filled, {**settings, **asked, "observe": look})
+    if work.keep is not None:
+        work.keep(plane, result)
     pixels = result.image if work.task == "inpaint" else _emptied(result.image, missing, work.factor)
     sink.write(picture.with_pixels(pixels, alpha=_alpha(picture, work)), plane=plane)
     return result.stats.get("sigma"), result.stats.get("residual")

@@ -11,6 +11,8 @@ All of them take these keyword arguments:
     device        "cpu" (the default) or "cuda"
     rng           an int or a generator, for solvers that draw at random; the default is reproducible too
     progress      True for a progress bar, or a function called as progress(done, total, what)
+    observe       a function called as observe(image) after each stage with the estimate so far, for those who watch; of
+                  large images as their tiles are done. What it raises ends the work
     return_info   return a `Result` with the image and what was measured on the way, in place of the image
 """
 
@@ -29,7 +31,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slir.arrays import Array, DataRange, canvas
+from slir.arrays import Array, Canvas, DataRange, canvas
 from slir.compute import pick_device, sparing
 from slir.errors import InputError, SlirWarning
 from slir.model import Model
@@ -39,9 +41,10 @@ from slir.operators.convolution import Border
 from slir.operators.downsample import Antialias
 from slir.restoration import Restoration
 from slir.tiles import restore_tiled
-from slir.treatment import Restored, decide, sampled
+from slir.treatment import Restored, Treatment, decide, sampled
 
 Progress = bool | Callable[[int, int, str], None]
+Observe = Callable[[Array], None] | None
 Seed = int | np.random.Generator | torch.Generator | None
 
 
@@ -68,6 +71,7 @@ class _Options:
     device: str | torch.device | None
     rng: Seed
     progress: Progress
+    observe: Observe
     return_info: bool
 
 
@@ -81,6 +85,7 @@ def denoise(
     device: str | torch.device | None = None,
     rng: Seed = None,
     progress: Progress = False,
+    observe: Observe = None,
     return_info: bool = False,
 ) -> Any:
     """Remove white noise from an image.
@@ -93,7 +98,7 @@ def denoise(
 
     >>> restored = slir.denoise(image, sigma=25)
     """
-    options = _Options(model, data_range, channel_axis, device, rng, progress, return_info)
+    options = _Options(model, data_range, channel_axis, device, rng, progress, observe, return_info)
     return _restore(image, lambda shape: Identity(), sigma, options)
 
 
@@ -109,6 +114,7 @@ def deblur(
     device: str | torch.device | None = None,
     rng: Seed = None,
     progress: Progress = False,
+    observe: Observe = None,
     return_info: bool = False,
 ) -> Any:
     """Undo a known blur. The result has the shape of `image`.
@@ -119,7 +125,7 @@ def deblur(
 
     >>> restored = slir.deblur(image, slir.psf.gaussian(1.5), sigma=2)
     """
-    options = _Options(model, data_range, channel_axis, device, rng, progress, return_info)
+    options = _Options(model, data_range, channel_axis, device, rng, progress, observe, return_info)
     return _restore(image, lambda shape: blur(psf, border, shape), sigma, options)
 
 
@@ -137,6 +143,7 @@ def upsample(
     device: str | torch.device | None = None,
     rng: Seed = None,
     progress: Progress = False,
+    observe: Observe = None,
     return_info: bool = False,
 ) -> Any:
     """Enlarge an image `factor` times along each side, by undoing how it was shrunk.
@@ -147,7 +154,7 @@ def upsample(
 
     >>> enlarged = slir.upsample(image, 2)
     """
-    options = _Options(model, data_range, channel_axis, device, rng, progress, return_info)
+    options = _Options(model, data_range, channel_axis, device, rng, progress, observe, return_info)
     return _restore(image, lambda shape: Downsample(factor, antialias, phase=phase, border=border), sigma, options)
 
 
@@ -162,6 +169,7 @@ def inpaint(
     device: str | torch.device | None = None,
     rng: Seed = None,
     progress: Progress = False,
+    observe: Observe = None,
     return_info: bool = False,
 ) -> Any:
     """Fill in missing pixels. With sigma = 0 known pixels stay exactly as they are.
@@ -175,7 +183,7 @@ def inpaint(
     missing = missing.astype(bool)
     operator = Mask(missing)
     blank = _blanked(image, missing, channel_axis)
-    options = _Options(model, data_range, channel_axis, device, rng, progress, return_info)
+    options = _Options(model, data_range, channel_axis, device, rng, progress, observe, return_info)
     return _restore(blank, lambda shape: operator, sigma, options, keep=~missing)
 
 
@@ -240,11 +248,12 @@ def _restore(
         result: Array = array.copy() if frame.tensor is None else frame.tensor.clone()
     else:
         generator = _generator(options.rng)
+        look = None if options.observe is None else _looks(options.observe, treatment, planes, operator, frame)
         with _meter(options.progress, len(planes)) as report:
 
             def one(plane: Tensor, model: Model, noise: float, number: int) -> Restoration:
-                tell = report(number)
-                work = partial(restore_tiled, plane, operator, model, sigma=noise, generator=generator, progress=tell)
+                seen: dict[str, Any] = {"progress": report(number), "observe": look and partial(look, number)}
+                work = partial(restore_tiled, plane, operator, model, sigma=noise, generator=generator, **seen)
                 return sparing(work, device)
 
             restored = treatment.restore(planes, operator, one)
@@ -271,6 +280,21 @@ def _restore(
 
 MIN_SIDE = 16
 """Smallest side of an image that is restored: below it there is hardly a patch to see."""
+
+
+def _looks(
+    observe: Callable[[Array], None], treatment: Treatment, planes: list[Tensor], operator: Operator, frame: Canvas
+) -> Callable[[int, Tensor], None]:
+    """What turns the estimate of one plane into the user's kind of image. Planes whose turn is yet to come show the
+    operator's guess."""
+    shape = (planes[0].shape[0], planes[0].shape[1])
+    shown = [operator.crop(operator.guess(plane), shape) for plane in treatment.prepared(planes)]
+
+    def look(number: int, x: Tensor) -> None:
+        shown[number] = x
+        observe(frame.image(treatment.channels(shown)))
+
+    return look
 
 
 def _given_model(model: Model | str | PathLike | None) -> Model | None:

@@ -39,22 +39,27 @@ def restore_tiled(
     tile: int | None = None,
     generator: torch.Generator | None = None,
     progress: Progress | None = None,
+    observe: Callable[[Tensor], None] | None = None,
 ) -> Restoration:
     """`slir.restore`, in tiles where the image is larger than one: (h, w) -> x on the pixels that y shows.
 
     tile: side in pixels of x, halo not counted; None takes what fits into memory. Operators that cannot be cut
     (circular borders, linear maps of one's own), and ADMM, whose dual variables are of the whole, are restored whole.
     stats: of the tiles one after the other.
+    observe: called with the estimate after each stage, or, in tiles, with what is done of it after each of them.
     """
     shape = (y.shape[0], y.shape[1])
     side = tile_side(model, y.device) if tile is None else tile
     pieces = list(cut(shape, operator, model, side))
     if len(pieces) < 2 or model.splitting == "admm" or any(piece.operator is None for piece in pieces):
-        whole = restore(y, operator, model, sigma=sigma, generator=generator, progress=progress)
+        look = None if observe is None else _after_stages(observe, operator, shape)
+        whole = restore(y, operator, model, sigma=sigma, generator=generator, progress=progress, observe=look)
         return replace(whole, x=operator.crop(whole.x, shape))
     unit = expected_error(operator, least_noise(sigma), operator.x_shape(shape)) if model.learnt else None
     scale = operator.scale
     x = y.new_empty(scale * shape[0], scale * shape[1])
+    if observe is not None:  # until its turn comes, a tile shows what there is without any work
+        x = operator.crop(operator.guess(y), shape).clone()
     stats: list[dict[str, Any]] = []
     squares = 0.0
     for number, piece in enumerate(pieces):
@@ -72,6 +77,8 @@ def restore_tiled(
         inner = piece.operator.crop(part.x, (height, width))
         x[scaled(piece.own, scale)] = inner[scaled(piece.within, scale)]
         stats += part.stats
+        if observe is not None:
+            observe(x)
         squares += float(piece.operator.misfit(y[piece.seen], part.x)[piece.within].double().square().sum())
     return Restoration(x, stats, sqrt(squares / (operator.shows * y.numel())))
 
@@ -149,6 +156,11 @@ def scaled(axes: tuple[slice, slice], scale: int) -> tuple[slice, slice]:
     """The pixels of x that belong to these of y."""
     rows, cols = (slice(scale * axis.start, scale * axis.stop) for axis in axes)
     return rows, cols
+
+
+def _after_stages(observe: Callable[[Tensor], None], operator: Operator, shape: Shape) -> Callable[[int, Tensor], None]:
+    """What y shows of the estimates; the first, which no stage has seen yet, is left out."""
+    return lambda number, x: observe(operator.crop(x, shape)) if number else None
 
 
 def _share(progress: Progress | None, number: int, tiles: int) -> Callable[[int, int, str], None] | None:

@@ -93,23 +93,33 @@ class Treatment:
                 ]
         return []
 
-    def restore(self, planes: list[Tensor], operator: Operator, one: One) -> Restored:
-        """All planes, each by `one(plane, model, sigma, number)`."""
+    def prepared(self, planes: list[Tensor]) -> list[Tensor]:
+        """Channels as they are restored: of even noise, colours as brightness and differences."""
         planes = [even.forward(plane) for even, plane in zip(self.evened, planes)] if self.evened else list(planes)
         if self.turned:
             planes[:3] = colour.to_axes(planes[:3])
+        return planes
+
+    def channels(self, planes: list[Tensor]) -> list[Tensor]:
+        """And back."""
+        planes = list(planes)
+        if self.turned:
+            planes[:3] = colour.from_axes(planes[:3])
+        return [even.inverse(plane) for even, plane in zip(self.evened, planes)] if self.evened else planes
+
+    def restore(self, planes: list[Tensor], operator: Operator, one: One) -> Restored:
+        """All planes, each by `one(plane, model, sigma, number)`."""
+        planes = self.prepared(planes)
         outcomes = []
         for number, (plane, noise) in enumerate(zip(planes, self.noises())):
             outcomes.append(one(plane, self.model_for(operator, plane.device, number), noise, number))
             if not bool(outcomes[-1].x.isfinite().all()):
                 raise SlirError(NOT_FINITE)
-        restored, residuals = [outcome.x for outcome in outcomes], [outcome.residual for outcome in outcomes]
+        restored, residuals = self.channels([each.x for each in outcomes]), [each.residual for each in outcomes]
         sigmas = list(self.sigmas)
         if self.turned:
-            restored[:3] = colour.from_axes(restored[:3])
             residuals[:3] = colour.spread_over_channels(residuals[:3])
         if self.evened:
-            restored = [even.inverse(plane) for even, plane in zip(self.evened, restored)]
             sigmas = [even.strength(plane) for even, plane in zip(self.evened, restored)]
             residuals = [residual / even.sigma * own for residual, even, own in zip(residuals, self.evened, sigmas)]
         return Restored(restored, sigmas, residuals, [outcome.stats for outcome in outcomes])
