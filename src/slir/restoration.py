@@ -51,7 +51,8 @@ def restore(
 
     sigma: of the noise, range 1. Learnt stages go by it; the paper's were fitted to theirs.
     unit: of a cascade's loop, where it is known already.
-    observe: called as observe(t, x) with the estimate that stage t is about to see, and once more with the last one.
+    observe: called as observe(t, x) with the estimate that stage t is about to see, and once more with the last one. Of
+        a cascade that is z, in which its patches agree: x stays close to y until the last stage where B is I.
     """
     state = begin(y, operator, model, sigma, unit)
     dual = Dual() if model.splitting == "admm" else None
@@ -60,7 +61,7 @@ def restore(
         if progress:
             progress(number, len(model.stages), "restoring")
         if observe:
-            observe(number, state.x * state.unit)
+            observe(number, (state.z if model.learnt else state.x) * state.unit)
         state, measured = advance(state, stage, dual=dual, generator=generator)
         stats.append(measured)
         if dual is None and measured["x_steps"] == 0 and _only_tighter(stage, model.stages[number + 1 :]):
