@@ -1,0 +1,270 @@
+// The page: wires the parts together.
+
+import { api, Problem, problemOf } from "./api.js";
+import { $, el } from "./dom.js";
+import { Desk } from "./desk.js";
+import { watch } from "./gestures.js";
+import { Inspector } from "./inspect.js";
+import { shortcuts, tabs } from "./keys.js";
+import { formatsInWords, watchForFiles } from "./opening.js";
+import { Painting } from "./painting.js";
+import { listPictures, Pictures } from "./pictures.js";
+import { Psf } from "./psf.js";
+import { doneInWords, showResult } from "./result.js";
+import { isFinal, listRuns, Runs, stateInWords } from "./runs.js";
+import { Settings, TASKS } from "./settings.js";
+import { sliders as allSliders } from "./sliders.js";
+import { Viewer } from "./viewer.js";
+
+const sliders = allSliders();
+const viewer = new Viewer($("canvas"));
+const runs = new Runs();
+const pictures = new Pictures(runs);
+const psf = new Psf(sliders);
+const settings = new Settings(sliders, psf);
+const desk = new Desk(viewer, { runs, pictures, fail });
+const painting = new Painting(desk, settings, sliders.brush, fail);
+const inspector = new Inspector(viewer);
+const tab = tabs(document.querySelector("[role=tablist]"));
+let ticked = []; // runs to compare
+
+/* Messages */
+function fail(problem) {
+  if (problem.name === "AbortError") return;
+  const known = problem instanceof Problem;
+  $("alert-title").textContent = known ? problem.title : "Something went wrong on this page";
+  $("alert-words").textContent = known ? problem.words : String(problem);
+  $("alert").hidden = false;
+}
+/** On a phone the picture is at the top of the page. */
+const lookUp = () => window.innerWidth <= 860 && $("view").scrollIntoView();
+const calm = () => ($("alert").hidden = true);
+$("alert-close").addEventListener("click", calm);
+
+/* Opening pictures */
+async function opened(adding) {
+  calm();
+  let shown = false;
+  const entries = await adding((picture) => {
+    if (!shown) open(picture);
+    shown = true;
+  });
+  const refused = entries.filter((entry) => entry.state === "refused");
+  if (refused.length && entries.length === 1) {
+    pictures.remove(entries[0]);
+    fail(refused[0].problem);
+  }
+}
+
+function openFiles(files) {
+  if (files.length === 0) return;
+  if (files.length > 1) tab("tab-pictures");
+  lookUp();
+  opened((ready) => pictures.add(files, ready));
+}
+
+async function open(picture) {
+  settings.suit(picture);
+  if (picture.suggested?.mask && picture.mask.empty) {
+    await api.bitmap(`/api/masks/${picture.suggested.mask}.png`).then((image) => picture.mask.load(image), fail);
+  }
+  await desk.showPicture(picture);
+  $("said").textContent = "";
+}
+
+watchForFiles(openFiles, (file) => psf.take(file));
+
+/* Restoring */
+$("settings").addEventListener("submit", (event) => {
+  event.preventDefault();
+  restore();
+});
+
+async function restore() {
+  if (!desk.picture || $("restore").disabled || !$("running").hidden) return;
+  calm();
+  const { picture } = desk;
+  $("restore").disabled = true;
+  try {
+    const job = await runs.submit(await settings.collect(picture), picture.file.name);
+    painting.take("move");
+    if (["before", "difference"].includes(viewer.mode)) desk.setMode("slider");
+    uncompare();
+    $("canvas").focus({ preventScroll: true }); // so that the spacebar tells before from after
+    await desk.showRun(job);
+  } catch (problem) {
+    fail(problem);
+  }
+  refresh();
+}
+
+function cancel() {
+  if (desk.job && !isFinal(desk.job)) api.cancel(desk.job.job).catch(fail);
+}
+$("cancel").addEventListener("click", cancel);
+
+/* Runs to compare */
+function uncompare() {
+  ticked = [];
+}
+
+function compare(id, on) {
+  ticked = [...ticked.filter((each) => each !== id), ...(on ? [id] : [])].slice(-2);
+  if (ticked.length === 2) {
+    const order = runs.list.map((job) => job.job);
+    const [second, first] = [...ticked].sort((a, b) => order.indexOf(a) - order.indexOf(b));
+    desk.compare(runs.jobs.get(first), runs.jobs.get(second));
+    lookUp();
+  } else if (desk.pair) desk.showRun(desk.job);
+  refresh();
+}
+
+const runHooks = {
+  open: (job) => {
+    uncompare();
+    desk.showRun(job);
+    lookUp();
+  },
+  compare,
+  remove: async (id) => {
+    ticked = ticked.filter((each) => each !== id);
+    const shown = desk.job?.job === id || desk.pair?.some((job) => job.job === id);
+    await runs.remove(id).catch(fail);
+    if (shown) desk.showPicture(desk.picture);
+  },
+};
+
+const pictureHooks = {
+  open: (picture) => {
+    const job = runs.newest(picture.file.file);
+    uncompare();
+    settings.measure(picture.file);
+    if (job) desk.showRun(job);
+    else desk.showPicture(picture);
+    lookUp();
+  },
+  remove: async (entry) => {
+    await pictures.remove(entry);
+    const next = pictures.entries.find((each) => each.picture)?.picture;
+    if (entry.picture === desk.picture && next) pictureHooks.open(next);
+  },
+};
+
+$("all-restore").addEventListener("click", async () => {
+  calm();
+  $("batch-words").textContent = "Restoring all with the settings on the left.";
+  await pictures.restoreAll(
+    (picture) => settings.collect(picture),
+    (picture, job) => picture === desk.picture && desk.showRun(job),
+  );
+  const done = pictures.finished().length;
+  $("batch-words").textContent = `${done} of ${pictures.entries.length} restored.`;
+});
+$("all-download").addEventListener("click", () => pictures.downloadAll());
+
+/* The picture under the pointer */
+watch(viewer, {
+  brush: () => painting.brush(),
+  painted: () => painting.refresh(),
+  ask: (row, col) => {
+    if (desk.job?.state !== "done") return;
+    tab("tab-result");
+    inspector.ask(row, col).then(() => ($("place").textContent = inspector.words));
+  },
+  hover: (place) => {
+    const inBox = place && place.x >= 0 && place.y >= 0 && place.x < viewer.box.width && place.y < viewer.box.height;
+    $("place").textContent = inBox ? `row ${Math.floor(place.y)}, column ${Math.floor(place.x)}` : inspector.words;
+    painting.hover(place);
+  },
+});
+
+/* Keeping the page true */
+function refresh() {
+  const { job, picture } = desk;
+  const running = Boolean(job) && !isFinal(job);
+  $("restore").hidden = running;
+  $("running").hidden = !running;
+  $("restore").disabled = !picture;
+  if (running) {
+    if (job.stages) Object.assign($("progress"), { max: job.stages, value: job.stage });
+    else $("progress").removeAttribute("value");
+  }
+  if (job) $("said").textContent = job.state === "done" ? doneInWords(job) : stateInWords(job);
+  $("comparing").hidden = !desk.pair;
+  $("hint").textContent = desk.pair ? "" : job?.state === "done" ? "Space: before and after · click: ask a pixel" : "Wheel zooms, drag moves";
+  showResult(job);
+  inspector.use(job?.state === "done" ? job : null);
+  listRuns(runs, runHooks, { now: job?.job, ticked });
+  listPictures(pictures, pictureHooks, picture);
+  painting.refresh();
+}
+desk.addEventListener("change", refresh);
+desk.addEventListener("uncompare", uncompare);
+pictures.addEventListener("change", refresh);
+runs.addEventListener("preview", (event) => desk.preview(event.detail));
+runs.addEventListener("change", (event) => {
+  const job = event.detail;
+  if (job?.state === "failed" && job.job === desk.job?.job && desk.job.state !== "failed") fail(problemOf(job));
+  desk.news(job);
+  refresh();
+});
+
+/* View buttons and keys */
+const zoom = (factor) => viewer.zoom({ factor });
+const buttons = { "zoom-in": () => zoom(Math.SQRT2), "zoom-out": () => zoom(Math.SQRT1_2), fit: () => viewer.fit(), actual: () => viewer.zoom({ scale: 1 }) };
+for (const [id, action] of Object.entries(buttons)) $(id).addEventListener("click", action);
+// After a click of the mouse the keys belong to the picture again, so that Space does not press the button anew.
+document.querySelector(".bar").addEventListener("click", (event) => event.detail > 0 && $("canvas").focus({ preventScroll: true }));
+
+function escape() {
+  if (!$("alert").hidden) calm();
+  else if (desk.job && !isFinal(desk.job)) cancel();
+  else if (desk.pair) desk.endComparison();
+  else if (painting.tool !== "move") painting.take("move");
+  else if (viewer.marker) {
+    viewer.marker = null;
+    viewer.draw();
+  } else return false;
+}
+const both = (key) => [key, key.toUpperCase()];
+shortcuts([
+  { keys: [" "], shown: "Space", words: "Before or after", action: () => desk.flip() },
+  { keys: both("s"), shown: "S", words: "Slider between before and after", action: () => desk.two && desk.setMode("slider") },
+  { keys: both("d"), shown: "D", words: "Difference", action: () => desk.two && desk.setMode(viewer.mode === "difference" ? "slider" : "difference") },
+  { keys: both("b"), shown: "B", words: "Both side by side", action: () => desk.two && desk.setMode("side") },
+  { keys: both("e"), shown: "E", words: "Error map", action: () => desk.toggleErrors() },
+  { keys: ["+", "="], shown: "+ −", words: "Zoom in and out (or the wheel, or two fingers)", action: buttons["zoom-in"] },
+  { keys: ["-", "_"], shown: "", words: "", action: buttons["zoom-out"] },
+  { keys: ["0", ...both("f")], shown: "0 F", words: "Fit the window", action: buttons.fit },
+  { keys: ["1"], shown: "1", words: "One pixel on one pixel", action: buttons.actual },
+  { shown: "← ↑ → ↓", words: "Move the picture, once it has the focus; Enter asks the pixel in its middle" },
+  { keys: ["["], shown: "[ ]", words: "Smaller and larger brush", action: () => (sliders.brush.value -= sliders.brush.value > 20 ? 5 : 1) },
+  { keys: ["]"], shown: "", words: "", action: () => (sliders.brush.value += sliders.brush.value >= 20 ? 5 : 1) },
+  { keys: both("p"), shown: "P X", words: "Paint or erase the mask", action: () => painting.take("paint") },
+  { keys: both("x"), shown: "", words: "", action: () => painting.take("erase") },
+  { keys: ["Ctrl+z"], shown: "Ctrl+Z", words: "Undo a stroke of the mask", action: () => (settings.task === "inpaint" ? painting.undo() : false) },
+  { keys: both("r"), shown: "R", words: "Restore", action: restore },
+  { keys: both("o"), shown: "O", words: "Open pictures", action: () => $("files").click() },
+  { keys: ["Escape"], shown: "Esc", words: "Cancel, or close", action: escape },
+  { keys: ["?"], shown: "?", words: "This list", action: () => $("shortcuts").showModal() },
+]);
+$("help").addEventListener("click", () => $("shortcuts").showModal());
+
+/* Beginning */
+async function begin() {
+  const info = await api.info();
+  if (info.formats) {
+    $("files").accept = info.formats.join(",");
+    $("formats").textContent = formatsInWords(info.formats);
+  }
+  $("examples").hidden = !info.examples?.length;
+  for (const example of info.examples ?? []) {
+    const words = `${TASKS[example.task] ?? example.task}, ${example.width} × ${example.height}`;
+    $("example-list").append(
+      el("button", { type: "button", click: () => opened((ready) => pictures.addExample(example, ready)) }, example.title, el("small", { text: words })),
+    );
+  }
+  await runs.restore();
+}
+refresh();
+begin().catch(fail);

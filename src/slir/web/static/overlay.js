@@ -1,0 +1,40 @@
+// The legend of what lies over the picture: the error map's colours, or the difference's greys.
+
+import { api } from "./api.js";
+import { $, number } from "./dom.js";
+import { coloured, GAIN, heat } from "./images.js";
+
+/** Load the error maps of finished jobs onto their layers, all on one scale; gives the legend's end and its unit. */
+export async function loadErrors(pairs) {
+  const known = pairs.filter(([job]) => job?.result?.error);
+  if (known.length === 0) return null;
+  const top = Math.max(...known.map(([job]) => job.result.max_error));
+  await Promise.all(
+    known.map(async ([job, layer]) => {
+      if (layer.errors && layer.errorsTop === top) return;
+      layer.errorMap ??= await api.bitmap(`/api/jobs/${job.job}/error.png?max=2048`);
+      layer.errors = coloured(layer.errorMap, job.result.max_error / top);
+      layer.errorsTop = top;
+    }),
+  );
+  return { top, unit: known[0][0].result.unit_text || "in pixel values" };
+}
+
+/** kind: "errors" with {top, unit}, "difference", or null for none. */
+export function showLegend(kind, scale) {
+  $("legend").hidden = !kind;
+  if (!kind) return;
+  const errors = kind === "errors";
+  const bar = $("legend-bar").getContext("2d");
+  for (let x = 0; x < 192; x++) {
+    const share = x / 191;
+    const grey = Math.round(255 * share);
+    bar.fillStyle = `rgb(${(errors ? heat(share) : [grey, grey, grey]).join(" ")})`;
+    bar.fillRect(x, 0, 1, 10);
+  }
+  const most = Math.round(100 / 2 / GAIN);
+  const marks = errors ? [0, scale.top / 2, scale.top].map((value) => number(value, 3)) : [`−${most} %`, "same", `+${most} %`];
+  $("legend-ticks").replaceChildren(...marks.map((text) => Object.assign(document.createElement("span"), { textContent: text })));
+  $("legend-words").textContent = errors ? `Expected error, ${scale.unit}` : "After minus before, of the range shown";
+  $("legend-strength").hidden = !errors;
+}
