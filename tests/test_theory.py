@@ -208,7 +208,7 @@ def test_map_needs_a_kernel() -> None:
 
     model = paper_model([noise(12, 12).float()], Identity(), 0.1, "squared", Plain(), m=20, size=4)
     with pytest.raises(InputError, match="weights with a kernel"):
-        correlation_module._kernel_of(model.stages[0].prior)
+        correlation_module.kernel_of(model.stages[0].prior)
 
 
 # ---- c_{B,σ}

@@ -6,11 +6,14 @@ import io as streams
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from slir import io
+
+if TYPE_CHECKING:
+    from slir.model import Model
 
 MODEL_SUFFIX = ".safetensors"
 BAND = 2**24
@@ -56,16 +59,20 @@ def about_image(path: Path, *, noise: bool = False) -> dict[str, Any]:
 def about_model(path: Path) -> dict[str, Any]:
     """What a model was learnt for and from, and how well it does."""
     import slir
+
+    facts = model_facts(slir.load(path, device="cpu"))
+    return {"path": str(path), "kind": "model", **facts, "bytes": _bytes(path)}
+
+
+def model_facts(model: Model) -> dict[str, Any]:
+    """The same of a model in memory."""
     from slir.model import Stage
 
-    model = slir.load(path, device="cpu")
     own, made_for = model.provenance, model.made_for
     family = made_for.get("family", made_for)
     operator = family.get("operator", {})
     first = model.stages[0]
     found: dict[str, Any] = {
-        "path": str(path),
-        "kind": "model",
         "method": own.get("method", "cascade" if model.learnt else "paper"),
         "task": family.get("kind") or _TASKS.get(operator.get("kind"), operator.get("kind")),
         "learnt_for": family.get("family") or operator.get("kind"),
@@ -80,7 +87,6 @@ def about_model(path: Path) -> dict[str, Any]:
         "seed": own.get("seed", made_for.get("seed")),
         "held_out_psnr": own.get("held_out_psnr"),
         "slir": own.get("slir"),
-        "bytes": _bytes(path),
     }
     return {name: value for name, value in found.items() if value is not None}
 

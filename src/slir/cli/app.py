@@ -18,6 +18,7 @@ from slir.cli.info import info
 from slir.cli.psf import psf_app
 from slir.cli.rerun import rerun
 from slir.cli.restore import deblur, denoise, inpaint, upsample
+from slir.cli.theory import theory
 from slir.errors import SlirError
 
 _WRONG, _NO_MEMORY, _INTERRUPTED = 2, 1, 130
@@ -86,6 +87,7 @@ for command in (denoise, deblur, upsample, inpaint, rerun):
 app.command(rich_help_panel="Learn and measure", help=_flowing(fit.__doc__))(fit)
 app.add_typer(psf_app, name="psf", rich_help_panel="Learn and measure")
 app.command(rich_help_panel="Learn and measure", help=_flowing(info.__doc__))(info)
+app.command(rich_help_panel="Learn and measure", help=_flowing(theory.__doc__))(theory)
 app.add_typer(bench_app, name="bench", rich_help_panel="Learn and measure")
 app.command(rich_help_panel="Start here")(demo)
 

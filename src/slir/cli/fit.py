@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from slir.cli import options, show
-from slir.cli.progress import Progress, progress_bar
+from slir.cli import clean, options, show
+from slir.cli.progress import progress_bar
 from slir.errors import FileError, InputError
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from slir.io import Picture
 
 
 def fit(
@@ -88,7 +82,7 @@ def fit(
     slir fit scans/ -o holes.safetensors --task inpaint --missing 80%
     slir fit photos/ -o paper.safetensors --task denoise --method paper --sigma 25
     """
-    degradation = _Degradation(
+    degradation = clean.Degradation(
         task=task,
         kernel=options.psf_value(psf=psf, gaussian=gaussian, motion=motion, defocus=defocus),
         border=border,
@@ -98,19 +92,21 @@ def fit(
         missing=missing,
         seed=seed,
     )
-    degradation.check(paper=method == "paper")
+    if method == "paper":
+        degradation.check_whole("--method paper")
+    degradation.check()
     if method == "paper" and sigma is None:
         raise InputError("--sigma", "be given with --method paper", "missing", "Pass the noise to expect, such as 1%.")
     _check_output(output, force=force)
-    paths = _files(images)
+    paths = clean.files(images)
     start = time.perf_counter()
     with progress_bar(quiet=quiet) as progress:
-        pictures = _pictures(paths, options.range_value(data_range), progress)
-        noise = None if sigma is None else _noise(pictures, options.range_value(data_range), sigma)
+        pictures = clean.pictures(paths, options.range_value(data_range), progress)
+        noise = None if sigma is None else clean.noise(pictures, options.range_value(data_range), sigma)
 
         import slir  # after the checks: torch takes its time
 
-        operator = degradation.operator(paper=method == "paper")
+        operator = degradation.operator(whole=method == "paper")
         settings: dict[str, Any] = {"loss": loss, "weights": weights, "m": patches}
         if method == "cascade":
             settings = {"crops": crops, "cells": cells, "stages": stages, "progress": progress or None}
@@ -130,126 +126,6 @@ def fit(
     count = "1 image" if len(paths) == 1 else f"{len(paths)} images"
     taken = show.seconds(time.perf_counter() - start)
     show.done(f"learnt to {task} from {what} of {count} ({taken}) -> {output}", quiet=quiet)
-
-
-@dataclass(frozen=True)
-class _Degradation:
-    """What the model is to undo, as the options say it: one blur, filter or mask, or any of the task's."""
-
-    task: str
-    kernel: np.ndarray | None
-    border: Literal["unknown", "circular", "reflect"]
-    factor: int
-    antialias: str | None
-    mask: Path | None
-    missing: str | None
-    seed: int
-
-    def check(self, *, paper: bool) -> None:
-        """Raise for a mask that is given twice, and where the paper's method, which knows one operator, has none."""
-        if self.mask is not None and self.missing is not None:
-            raise InputError("the mask", "be given once", "given twice", "Pass --mask FILE or --missing 80%.")
-        if paper and self.task == "deblur" and self.kernel is None:
-            remedy = "Pass --psf FILE, --gaussian S, --motion LENGTH,ANGLE or --defocus RADIUS."
-            raise InputError("the blur", "be given with --task deblur --method paper", "missing", remedy)
-        if paper and self.task == "inpaint" and self.mask is None and self.missing is None:
-            remedy = "Pass --mask FILE or --missing 80%."
-            raise InputError("the mask", "be given with --task inpaint --method paper", "missing", remedy)
-
-    def operator(self, *, paper: bool) -> Any:
-        """The one operator to learn for; None for any of the task's."""
-        from slir import operators
-
-        if self.task == "deblur" and self.kernel is not None:
-            return operators.Blur(self.kernel, border=self.border)
-        if self.task == "upsample" and (self.antialias is not None or paper):
-            return operators.Downsample(self.factor, options.antialias_value(self.antialias or "bicubic"))
-        if self.task == "inpaint" and (self.mask is not None or self.missing is not None):
-            return operators.Mask(_mask(self.mask, self.missing, self.seed))
-        return operators.Identity() if self.task == "denoise" and paper else None
-
-
-def _pictures(
-    paths: list[Path], data_range: options.DataRange, progress: Progress | Literal[False]
-) -> list[tuple[Picture, np.ndarray]]:
-    pictures = []
-    for number, path in enumerate(paths):
-        pictures.append(_clean(path, data_range))
-        if progress:
-            progress(number + 1, len(paths), "reading")
-    return pictures
-
-
-def _noise(pictures: list[tuple[Picture, np.ndarray]], data_range: options.DataRange, sigma: str) -> float:
-    """σ on the scale where white is 1."""
-    scale = _common_range(pictures, data_range, sigma)
-    return options.sigma_value(sigma, span=scale) / scale
-
-
-def _files(places: list[Path]) -> list[Path]:
-    """Files as they are named, and the images of every folder, in order of name."""
-    from slir.io import is_image_name
-
-    found: list[Path] = []
-    for place in places:
-        if not place.is_dir():
-            found.append(place)
-            continue
-        inside = sorted(path for path in place.iterdir() if path.is_file() and is_image_name(path))
-        if not inside:
-            reason = "holds no images" if any(place.iterdir()) else "is an empty folder"
-            raise FileError(place, reason, "Put clean PNG, JPEG or TIFF images into it, or name another folder.")
-        found.extend(inside)
-    return list(dict.fromkeys(found))
-
-
-def _clean(path: Path, data_range: options.DataRange) -> tuple[Picture, np.ndarray]:
-    """A picture, and its pixels as float32 with black at 0 and white at 1."""
-    import numpy as np
-
-    from slir.io import read
-
-    picture = read(path)
-    limits = picture.data_range if data_range is None else data_range
-    if limits is None:
-        rule = "be given for images whose file does not say it"
-        raise InputError(
-            "--data-range", rule, f"missing for {path} ({picture.pixels.dtype})", "Pass 1 where white is 1."
-        )
-    low, high = limits if isinstance(limits, tuple) else (0.0, limits)
-    pixels = (picture.pixels.astype(np.float64) - low) / (high - low)
-    if not (np.isfinite(pixels).all() and pixels.min() >= -1e-3 and pixels.max() <= 1 + 1e-3):
-        raise FileError(path, f"has pixel values outside {low:g} to {high:g}", "Pass the --data-range that they have.")
-    return picture, pixels.astype(np.float32)
-
-
-def _common_range(pictures: list[tuple[Picture, np.ndarray]], data_range: options.DataRange, sigma: str) -> float:
-    """The width of the range that σ is a part of; where images differ in it, only a percentage has a meaning."""
-    spans = {_span(data_range, picture.data_range) for picture, _ in pictures}
-    if len(spans) > 1 and not sigma.strip().endswith("%"):
-        rule = "be a percentage where images have different bit depths"
-        raise InputError("--sigma", rule, repr(sigma), "Pass it as 10%, or learn from images of one kind.")
-    span = next(iter(spans))
-    assert span is not None  # _clean has refused pictures without a range
-    return span
-
-
-def _span(data_range: options.DataRange, default: float | None) -> float | None:
-    """Width of the range that is in force: the user's, else the file's."""
-    if data_range is None:
-        return default
-    return data_range[1] - data_range[0] if isinstance(data_range, tuple) else data_range
-
-
-def _mask(path: Path | None, missing: str | None, seed: int) -> np.ndarray:
-    import numpy as np
-
-    from slir.io import read_mask
-
-    if path is not None:
-        return read_mask(path)
-    assert missing is not None
-    return np.random.default_rng(seed).random((256, 256)) < options.share_value("--missing", missing)
 
 
 def _check_output(path: Path, *, force: bool) -> None:

@@ -58,6 +58,7 @@ def patch_correlation(
     kernel: Kernel,
     stride: int = 1,
     centres: int | None = None,
+    partners: int | None = None,
     seed: int = 0,
 ) -> Correlation:
     """Estimate q from degraded images, or from the estimates that a later stage sees; unbiased.
@@ -70,6 +71,7 @@ def patch_correlation(
     images: n ≥ 2 planes (H, W). size, stride: of the patches P. kernel: as fitted, e.g. `prior.fitted.kernel`.
     centres: how many patches p are drawn from each image, without replacement; None takes all, which needs
         (n|P|)²/2 kernel values. Inside an image they meet all p' ∈ P, in other images those that were drawn there.
+    partners: how many p' ∈ P they meet inside an image, drawn likewise; None is all. Far fewer tell nearly as much.
     seed: of these draws.
 
     Nothing larger than a chunk of rows of a kernel matrix is held.
@@ -79,20 +81,49 @@ def patch_correlation(
         raise InputError("images", "hold at least two images", f"{len(images)}", remedy)
     if centres is not None and centres < 1:
         raise InputError("centres", "be at least 1", centres, "256 is a good start; None takes all patches.")
+    if partners is not None and partners < 2:
+        raise InputError("partners", "be at least 2", partners, "4096 is a good start; None takes all patches.")
     generator = torch.Generator().manual_seed(seed)
     n = len(images)
     counts, within, drawn = np.empty(n), np.empty(n), []
     for i, image in enumerate(images):
-        features = descriptor.features(image, PatchGrid((image.shape[0], image.shape[1]), size, stride))  # (P, d)
-        some = features
-        if centres is not None and centres < len(features):
-            some = features[torch.randperm(len(features), generator=generator)[:centres].to(features.device)]
-        counts[i] = len(features)
-        within[i] = float(_column_sums(kernel, some, features).sum()) / len(some)  # mean over p of Σ_p'
+        patches = PatchGrid((image.shape[0], image.shape[1]), size, stride).extract(image, descriptor.window)  # (P, d)
+        counts[i] = len(patches)
+        chosen, met = _draw(patches, centres, generator), _draw(patches, partners, generator)
+        some = descriptor.of_patches(patches[chosen])
+        within[i] = mean_within(kernel, some, descriptor.of_patches(patches[met]), chosen, met, whole=len(patches))
         drawn.append(some)
+    return pooled(kernel, drawn, within, counts)
+
+
+def _draw(patches: Tensor, count: int | None, generator: torch.Generator) -> Tensor:
+    """Numbers of `count` patches without replacement, or of all."""
+    if count is None or count >= len(patches):
+        return torch.arange(len(patches), device=patches.device)
+    return torch.randperm(len(patches), generator=generator)[:count].to(patches.device)
+
+
+def mean_within(kernel: Kernel, some: Tensor, others: Tensor, chosen: Tensor, met: Tensor, *, whole: int) -> float:
+    """1/|P| Σ_{p,p'} k(y_p, y_p')² inside an image, from the patches `chosen` and those that they meet.
+
+    A patch meets itself once in |P| and adds 1; a draw that met it more or less often would be far off, so these pairs
+    are taken out and counted apart.
+    """
+    total = float(_column_sums(kernel, some, others).sum())
+    if len(others) == whole:
+        return total / len(some)
+    same = int(torch.isin(chosen, met).sum())
+    return 1 + (whole - 1) * (total - same) / max(len(some) * len(others) - same, 1)
+
+
+def pooled(kernel: Kernel, drawn: Sequence[Tensor], within: np.ndarray, counts: np.ndarray) -> Correlation:
+    """q from what images have within, and the features drawn from each, which meet those of the others."""
+    n = len(drawn)
     between = np.zeros((n, n))  # means over p and p' of k(y_p, y'_p')², symmetric, the diagonal left out
     for i in range(n - 1):
-        sums = _column_sums(kernel, drawn[i], torch.cat(drawn[i + 1 :])).split([len(some) for some in drawn[i + 1 :]])
+        sums = _column_sums(kernel, drawn[i], torch.cat(list(drawn[i + 1 :]))).split(
+            [len(some) for some in drawn[i + 1 :]]
+        )
         between[i, i + 1 :] = [float(part.mean()) / len(drawn[i]) for part in sums]
     between += between.T
     across = counts * between.sum(1) / (n - 1)
@@ -139,6 +170,7 @@ def bank_correlation(
     kernel: str = "gaussian",
     stride: int = 1,
     centres: int | None = 256,
+    partners: int | None = None,
     seed: int = 0,
 ) -> Correlation:
     """q for the degraded images that `slir.paper_model` would learn from, with the kernel that it would fit.
@@ -149,8 +181,10 @@ def bank_correlation(
     descriptor = DctDescriptor(window, keep_dc)
     bank = sample_bank(images, operator, sigma, m=m, size=size, window=window, seed=seed)
     fitted = Kernel(kernel, bandwidth(descriptor.of_patches(bank.seen), s))
-    seen = [own.crop(own.guess(y), _shape(y)) for own, y in _observe(images, operator, sigma, seed)]
-    return patch_correlation(seen, descriptor, size=size, kernel=fitted, stride=stride, centres=centres, seed=seed)
+    seen = first_estimates(images, operator, sigma, seed)
+    return patch_correlation(
+        seen, descriptor, size=size, kernel=fitted, stride=stride, centres=centres, partners=partners, seed=seed
+    )
 
 
 @torch.no_grad()
@@ -218,7 +252,7 @@ def correlation_map(
                 seen,
                 prior.descriptor,
                 size=prior.size,
-                kernel=_kernel_of(prior),
+                kernel=kernel_of(prior),
                 stride=stage.stride,
                 power=power,
                 centred=centred,
@@ -261,11 +295,16 @@ def _observe(images: Sequence[Tensor], operator: Operator, sigma: float, seed: i
     return observed
 
 
+def first_estimates(images: Sequence[Tensor], operator: Operator, sigma: float, seed: int) -> list[Tensor]:
+    """x⁽⁰⁾ of each image, degraded, cut to what y shows."""
+    return [own.crop(own.guess(y), _shape(y)) for own, y in _observe(images, operator, sigma, seed)]
+
+
 def _shape(y: Tensor) -> tuple[int, int]:
     return y.shape[-2], y.shape[-1]
 
 
-def _kernel_of(prior: Prior) -> Kernel:
+def kernel_of(prior: Prior) -> Kernel:
     """The kernel of a prior's weights, with its bandwidth."""
     kernel = getattr(prior.fitted, "kernel", None)
     if not isinstance(kernel, Kernel):

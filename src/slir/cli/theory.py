@@ -1,0 +1,169 @@
+"""`slir theory`: more images or more patches?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from slir.cli import clean, options, show
+from slir.cli.progress import Progress, progress_bar
+from slir.errors import FileError, InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_NOISE = {"denoise": "10%", "deblur": "1%", "upsample": "0", "inpaint": "0"}
+
+
+def theory(
+    images: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[IMAGES...]", help="Clean images, or folders of them; else 13 that slir has."),
+    ] = None,
+    task: Annotated[
+        Literal["denoise", "deblur", "upsample", "inpaint"] | None,
+        typer.Option(help="What is to be undone; by default what --model was learnt for, else noise."),
+    ] = None,
+    sigma: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER|PERCENT%",
+            help="The noise, in pixel values or percent; by default 10% for denoise, 1% for deblur, none for others.",
+        ),
+    ] = None,
+    psf: options.PsfFile = None,
+    gaussian: options.Gaussian = None,
+    motion: options.Motion = None,
+    defocus: options.Defocus = None,
+    border: options.Border = "unknown",
+    factor: Annotated[int, typer.Option(min=2, help="With --task upsample: how many times as wide and high.")] = 2,
+    antialias: Annotated[
+        str | None, typer.Option(metavar="NAME|SIGMA|FILE", help="With --task upsample: the filter; else bicubic.")
+    ] = None,
+    mask: Annotated[Path | None, typer.Option(metavar="FILE", help="With --task inpaint: the mask.")] = None,
+    missing: Annotated[
+        str | None, typer.Option(metavar="PERCENT%", help="Instead of --mask: this share of the pixels, at random.")
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option("--model", metavar="FILE", help="A model that `slir fit` wrote, to be looked at.")
+    ] = None,
+    weights: Annotated[
+        Literal["krr", "nw", "nystrom"],
+        typer.Option(help="How patches are weighted: kernel ridge, Nadaraya-Watson, or kernel ridge's Nyström form."),
+    ] = "krr",
+    lam: Annotated[
+        str | None,
+        typer.Option(metavar="NUMBER|theorem", help="The ridge; by default what does best on held-out images."),
+    ] = None,
+    patches: Annotated[
+        int | None, typer.Option(min=32, help="The largest bank to measure; by default 1024 for krr, else 4096.")
+    ] = None,
+    folds: Annotated[int, typer.Option(min=2, help="Into how many groups images are cut, each held out in turn.")] = 5,
+    repeats: Annotated[int, typer.Option(min=1, help="How often, with other groups. More give smaller errors.")] = 1,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="DIR", help="Folder for the report (text, JSON), the curves and plots."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object with all numbers.")] = False,
+    data_range: options.Range = None,
+    seed: options.Seed = 0,
+    force: Annotated[bool, typer.Option("--force", "-f", help="Replace an earlier report in DIR.")] = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Measure what more images or more patches would bring, beside what the theory promises.
+
+    It reports the constants of the theory (q, c, lambda and the bound), the error on held-out images against the number
+    of patches in the bank and of images that they are from, the law that it follows, and advice. The defaults take half
+    a minute; --patches, --folds and --repeats make it longer and surer.
+
+    With --model it looks at a model: with images on them, without at what the model says of itself.
+
+    Examples:
+
+    slir theory --task denoise --sigma 25 --out theory
+    slir theory photos/ scans/ --task deblur --psf psf.npy --sigma 1% --out theory
+    slir theory photos/ scans/ --task upsample --weights nw --out theory
+    slir theory --model model.safetensors --out theory
+    """
+    kernel = options.psf_value(psf=psf, gaussian=gaussian, motion=motion, defocus=defocus)
+    task = task or ("deblur" if kernel is not None else None if model is not None else "denoise")
+    settings: dict[str, Any] = {"weights": weights, "lam": _lam(lam), "m": patches, "folds": folds, "repeats": repeats}
+    degradation = clean.Degradation(
+        task=task or "",
+        kernel=kernel,
+        border=border,
+        factor=factor,
+        antialias=antialias,
+        mask=mask,
+        missing=missing,
+        seed=seed,
+    )
+    degradation.check()
+    degradation.check_whole()
+    _check_folder(out, force=force)
+    with progress_bar(quiet=quiet) as progress:
+        limits = options.range_value(data_range)
+        pictures, noise = _images(images, limits, _sigma(task, sigma), progress)
+
+        from slir import load
+        from slir import theory as measured
+
+        found = measured.report(
+            pictures,
+            None if task is None else degradation.operator(whole=True),
+            noise,
+            model=None if model is None else load(model, device="cpu"),
+            seed=seed,
+            progress=progress or None,
+            **settings,
+        )
+    written = [] if out is None else found.save(out)
+    if json:
+        typer.echo(show.as_json(found.record()))
+    else:
+        show.done(found.text(), quiet=quiet)
+    if written and not json:
+        show.done(f"\nwritten: {', '.join(map(str, written))}", quiet=quiet)
+
+
+def _sigma(task: str | None, sigma: str | None) -> str | None:
+    """As given, else what is usual for the task; None leaves it to the model."""
+    return _NOISE.get(task or "") if sigma is None else sigma
+
+
+def _images(
+    places: list[Path] | None, limits: options.DataRange, sigma: str | None, progress: Progress | Literal[False]
+) -> tuple[list[np.ndarray] | None, float | None]:
+    """Pixels where white is 1, None for slir's own, which have 8 bits; and σ on that scale."""
+    if not places:
+        return None, None if sigma is None else options.sigma_value(sigma, span=255.0) / 255
+    paths = clean.files(places)
+    if len(paths) < 2:
+        remedy = "Pass more, since one is learnt from while another is held out; or none, for those that slir has."
+        raise InputError("IMAGES", "be two at least", f"{paths[0]} alone", remedy)
+    pictures = clean.pictures(paths, limits, progress)
+    noise = None if sigma is None else clean.noise(pictures, limits, sigma)
+    return [pixels for _, pixels in pictures], noise
+
+
+def _lam(text: str | None) -> float | str | None:
+    if text is None or text == "theorem":
+        return text
+    (value,) = options.numbers("--lam", text, (1,), "Pass a number such as 1e-4, or theorem.")
+    if value <= 0:
+        raise InputError("--lam", "be positive", repr(text), "Pass a number such as 1e-4, or theorem.")
+    return value
+
+
+def _check_folder(folder: Path | None, *, force: bool) -> None:
+    """Raise for a place where no report can be put, before anything is measured."""
+    if folder is None:
+        return
+    if folder.exists() and not folder.is_dir():
+        raise FileError(folder, "is a file, not a folder", "Name a folder; it is made if it does not exist.")
+    from slir.theory.files import NAMES
+
+    for name in NAMES:
+        options.check_free(folder / name, force=force)
