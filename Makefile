@@ -27,10 +27,14 @@ $(VENV)/installed-docs: $(VENV)/installed
 	@$(PIP) install --constraint constraints.txt --editable '.[docs]'
 	@touch $@
 
+# A link to the browser that the tests of the page use.
+$(VENV)/chromium: | $(VENV)/installed
+	@scripts/install_chromium.sh $@
+
 demo: $(VENV)/installed
 	@$(BIN)/slir demo --out demo
 
-test: $(VENV)/installed-dev
+test: $(VENV)/installed-dev $(VENV)/chromium
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
