@@ -16,7 +16,7 @@ class InputError(SlirError, ValueError):
 
     def __init__(self, argument: str, rule: str, value: object, remedy: str):
         super().__init__(f"{argument} must {rule}, but it is {value}. {remedy}")
-        self.argument = argument
+        self.argument, self.remedy = argument, remedy
 
 
 class FileError(SlirError, OSError):
@@ -24,7 +24,7 @@ class FileError(SlirError, OSError):
 
     def __init__(self, path: object, reason: str, remedy: str):
         super().__init__(f"{path}: {reason}. {remedy}")
-        self.path = str(path)
+        self.path, self.remedy = str(path), remedy
 
 
 class FullError(SlirError, MemoryError):

@@ -18,6 +18,7 @@ from slir.cli.info import info
 from slir.cli.psf import psf_app
 from slir.cli.rerun import rerun
 from slir.cli.restore import deblur, denoise, inpaint, upsample
+from slir.cli.serve import serve
 from slir.cli.theory import theory
 from slir.errors import SlirError
 
@@ -90,6 +91,7 @@ app.command(rich_help_panel="Learn and measure", help=_flowing(info.__doc__))(in
 app.command(rich_help_panel="Learn and measure", help=_flowing(theory.__doc__))(theory)
 app.add_typer(bench_app, name="bench", rich_help_panel="Learn and measure")
 app.command(rich_help_panel="Start here")(demo)
+app.command(rich_help_panel="Start here", help=_flowing(serve.__doc__))(serve)
 
 
 def main() -> None:

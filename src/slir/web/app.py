@@ -1,0 +1,119 @@
+"""The application put together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from importlib.resources import files as resources
+from pathlib import Path
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, Response
+from starlette.staticfiles import StaticFiles
+
+from slir import __version__
+from slir.io import EXTENSIONS
+from slir.web import files, restoring
+from slir.web.examples import examples
+from slir.web.files import invalid
+from slir.web.guard import Guard
+from slir.web.problems import MEDIA, Problem
+from slir.web.replies import ExampleInfo, Info, Limits, Refusal
+from slir.web.server import Here, Server
+from slir.web.settings import Settings
+from slir.web.store import private_folder
+
+TASKS = ["denoise", "deblur", "upsample", "inpaint"]
+_FOLDERS = (".zarr",)  # a format whose pictures are folders cannot be sent as one file
+_PAGE = Path(str(resources("slir.web") / "static"))
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """The page and its API. Files live in a private folder from the start of the application to its end."""
+    settings = (settings or Settings()).safe()
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        with private_folder(settings) as folder:
+            server = Server.begin(settings, folder)
+            app.state.server = server
+            tidy = asyncio.create_task(server.keep_tidy())
+            try:
+                yield
+            finally:
+                tidy.cancel()
+                server.end()
+
+    refusals = {"4XX": {"model": Refusal, "content": {MEDIA: {}}, "description": "Refused, with the reason"}}
+    app = FastAPI(
+        title="slir",
+        version=__version__,
+        summary="Restore images: remove noise and blur, enlarge, fill in what is missing.",
+        lifespan=lifespan,
+        openapi_url="/api/openapi.json",
+        docs_url=None,  # its page would load scripts from another host
+        redoc_url=None,
+        responses=refusals,  # type: ignore[arg-type]
+    )
+    app.add_api_route("/api/info", info, methods=["GET"])
+    app.include_router(files.router)
+    app.include_router(restoring.router)
+    app.add_api_route("/", page, methods=["GET"], include_in_schema=False)
+    app.mount("/static", _Static(directory=_PAGE, check_dir=False))
+    app.add_exception_handler(HTTPException, _refuse)
+    app.add_exception_handler(RequestValidationError, _misunderstood)
+    app.add_exception_handler(Exception, _bug)
+    app.add_middleware(Guard, settings=settings)
+    return app
+
+
+def info(here: Here) -> Info:
+    """What the server is, takes and allows."""
+    limits = here.settings
+    known = [
+        ExampleInfo(
+            name=each.name, title=each.title, task=each.task, width=each.pixels.shape[1], height=each.pixels.shape[0]
+        )
+        for each in examples().values()
+    ]
+    return Info(
+        version=__version__,
+        tasks=TASKS,
+        examples=known,
+        limits=Limits(bytes=limits.bytes, pixels=limits.pixels, queue=limits.queue, seconds=limits.seconds),
+        formats=[suffix for suffix in EXTENSIONS if suffix not in _FOLDERS],
+        device=limits.device or "cpu",
+    )
+
+
+async def page() -> Response:
+    return FileResponse(_PAGE / "index.html", media_type="text/html", headers={"Cache-Control": "no-cache"})
+
+
+class _Static(StaticFiles):
+    """Files of the page: a browser asks each time whether it has changed."""
+
+    def file_response(self, *arguments, **named) -> Response:
+        response = super().file_response(*arguments, **named)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    problem = (
+        error if isinstance(error, Problem) else Problem(error.status_code, str(error.detail), headers=error.headers)
+    )
+    return problem.response()
+
+
+async def _misunderstood(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return invalid(error.errors()).response()
+
+
+async def _bug(request: Request, error: Exception) -> Response:
+    return Problem(500, "A bug in slir", type(error).__name__, remedy="Please report it.").response()

@@ -1,0 +1,245 @@
+"""Routes: jobs, from the request to the file that comes out."""
+
+from __future__ import annotations
+
+import json
+import math
+import mimetypes
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Query
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import FileResponse, Response, StreamingResponse
+
+from slir.errors import InputError, SlirError
+from slir.jobs import NAN, Job
+from slir.web import display, trust, work
+from slir.web.bench import Run
+from slir.web.events import events
+from slir.web.files import Most
+from slir.web.problems import Problem, refused
+from slir.web.replies import Id, JobInfo, JobRequest, JobStarted, Pixel, Place
+from slir.web.server import Here, Me, Server, picture
+from slir.web.store import Upload, new_id
+
+router = APIRouter(prefix="/api/jobs")
+PNG: dict[str, Any] = {"response_class": Response, "responses": {200: {"content": {"image/png": {}}}}}
+FILE: dict[str, Any] = {"response_class": Response, "responses": {200: {"content": {"application/octet-stream": {}}}}}
+
+
+@router.post("", status_code=202)
+async def begin(asked: JobRequest, here: Here, me: Me) -> JobStarted:
+    """Ask for a restoration. It waits for its turn; /api/jobs/ID says how it goes."""
+    upload = here.store.upload(asked.file, me)
+    id = new_id()
+    folder = here.store.folder / "jobs" / id
+    run = Run(
+        id,
+        me,
+        upload,
+        _job(asked, upload, folder / f"{id}{upload.path.suffix}", here, me),
+        folder,
+        asked.model_dump(exclude_none=True),
+        trusted=asked.error_map,
+    )
+    here.store.check_room()
+    # What the output is to be called is checked in a folder that is there.
+    await here.read("check", _beside(run.job, upload.path), names=run.names)
+    here.bench.submit(run)
+    return JobStarted(job=id)
+
+
+def _job(asked: JobRequest, upload: Upload, output: Path, here: Server, me: str) -> Job:
+    """The job that the command line would make of the same settings."""
+    own: dict[str, Any] = {"border": asked.border, "factor": asked.factor}
+    pixels = upload.told["width"] * upload.told["height"] * upload.told["planes"]
+    try:
+        if asked.task == "upsample" and pixels * asked.factor**2 > here.settings.pixels:
+            rule = f"keep the result below {here.settings.pixels:,} pixels"
+            raise InputError("factor", rule, asked.factor, "Take a smaller one, or crop the picture.")
+        if asked.psf is not None and asked.task == "deblur":
+            kernel = here.store.kernel(asked.psf, me)
+            own |= {"psf": kernel.values, "made_by": kernel.made_by}
+        if asked.mask is not None and asked.task == "inpaint":
+            own["mask"] = NAN if asked.mask == NAN else here.store.mask(asked.mask, me).path
+        default = "auto" if asked.task in ("denoise", "deblur") else "0"
+        limits = tuple(asked.data_range) if isinstance(asked.data_range, list) else asked.data_range
+        _check_limits(limits)
+        return Job(
+            asked.task,
+            upload.path,
+            output,
+            sigma=default if asked.sigma is None else asked.sigma,
+            data_range=limits,  # type: ignore[arg-type]
+            device=here.settings.device,
+            called=upload.name,
+            **own,
+        )
+    except SlirError as error:
+        raise refused(error) from None
+
+
+def _check_limits(limits: Any) -> None:
+    low, high = limits if isinstance(limits, tuple) else (0.0, 1.0 if limits is None else limits)
+    if not (math.isfinite(low) and math.isfinite(high) and high > low):
+        raise InputError("data_range", "have a white above its black", limits, "Pass 1, 255, 4095, or black and white.")
+
+
+def _beside(job: Job, path: Path) -> Job:
+    from dataclasses import replace
+
+    return replace(job, output=path.parent / job.output.name)
+
+
+@router.get("")
+async def jobs(here: Here, me: Me) -> list[JobInfo]:
+    """Your jobs, the newest first."""
+    return [JobInfo(**here.bench.told(run)) for run in here.bench.of(me)]
+
+
+@router.get("/{id}")
+async def job(id: Id, here: Here, me: Me) -> JobInfo:
+    """How a job is going, and in the end what came out."""
+    return JobInfo(**_told(here, here.bench.get(id, me)))
+
+
+def _told(here: Server, run: Run) -> dict[str, Any]:
+    return here.bench.told(run)
+
+
+@router.get("/{id}/events", response_class=Response, responses={200: {"content": {"text/event-stream": {}}}})
+async def follow(id: Id, here: Here, me: Me) -> Response:
+    """Server-sent events: `state`, as GET of the job has it, and `preview`; they end with a final state."""
+    run = here.bench.get(id, me)
+    headers = {"X-Accel-Buffering": "no"}
+    return StreamingResponse(events(here.bench, run), media_type="text/event-stream", headers=headers)
+
+
+@router.get("/{id}/preview.png", **PNG)
+async def preview(
+    id: Id, here: Here, me: Me, most: Most = display.LARGEST, stage: Annotated[int | None, Query(ge=0)] = None
+) -> Response:
+    """The newest estimate, or that of a stage; of a job that is done the result."""
+    run = here.bench.get(id, me)
+    if stage is None and run.state == "done":
+        assert run.result is not None
+        path = run.view_path
+        if min(most, max(run.result["width"], run.result["height"])) > display.LARGEST:
+            path = run.large_path
+            if not path.exists():
+                await here.read("show", run.job.output, path, run.upload.view, 16384, names=run.names)
+        return await run_in_threadpool(picture, path, most, lasting=True)
+    path = work.preview_of(run.folder, run.preview if stage is None else stage)
+    return await run_in_threadpool(picture, path, most)
+
+
+@router.get("/{id}/result", **FILE)
+async def result(id: Id, here: Here, me: Me) -> Response:
+    """The restored file, in the format of the one that was sent, with its metadata."""
+    run = _done(here, id, me)
+    kind = mimetypes.guess_type(run.result_name)[0] or "application/octet-stream"
+    return FileResponse(run.job.output, media_type=kind, filename=run.result_name)
+
+
+@router.get("/{id}/sidecar")
+async def sidecar(id: Id, here: Here, me: Me) -> Response:
+    """How the result was made, as the command line writes it beside its outputs, with the names that you know."""
+    run = _done(here, id, me)
+    record = json.loads(run.sidecar.read_text("utf-8"))
+    record["input"]["path"], record["output"]["path"] = run.upload.name, run.result_name
+    if "path" in record.get("mask", {}):
+        record["mask"]["path"] = "mask.png"
+    text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
+    return Response(text, media_type="application/json", headers=_saved_as(f"{run.result_name}.json"))
+
+
+def _saved_as(name: str) -> dict[str, str]:
+    from urllib.parse import quote
+
+    return {"Content-Disposition": f"attachment; filename*=utf-8''{quote(name, safe='')}"}
+
+
+@router.get("/{id}/error.png", **PNG)
+async def error_picture(id: Id, here: Here, me: Me, most: Most = display.LARGEST) -> Response:
+    """The error to expect, root mean square: black is none, white is the job's `max_error`. Of colours their mean."""
+    run = _mapped(here, id, me)
+    return await run_in_threadpool(_drawn_error, run, most)
+
+
+def _drawn_error(run: Run, most: int) -> Response:
+    assert run.result is not None
+    error = np.load(trust.error_of(run.folder), allow_pickle=False)
+    grey = error if error.ndim == 2 else np.sqrt(np.square(error).mean(axis=-1))
+    white = max(run.result["max_error"], 1e-30)
+    pixels = display.reduced(display.View(0, white).shown(grey), most)
+    return Response(display.png(pixels), media_type="image/png", headers={"Cache-Control": "private, max-age=86400"})
+
+
+@router.get("/{id}/error.tif", **FILE)
+async def error_file(id: Id, here: Here, me: Me) -> Response:
+    """The same as a TIFF file of floats, in the units of the pixel values."""
+    run = _mapped(here, id, me)
+    path = run.folder / "error.tif"
+    await run_in_threadpool(_write_error, run, path)
+    return FileResponse(path, media_type="image/tiff", filename=f"{Path(run.result_name).stem}-error.tif")
+
+
+def _write_error(run: Run, path: Path) -> None:
+    from slir import io
+
+    if not path.exists():
+        error = np.load(trust.error_of(run.folder), allow_pickle=False)
+        io.write(path, io.Picture(error, channel_axis=-1 if error.ndim == 3 else None))
+
+
+@router.get("/{id}/pixel")
+async def pixel(id: Id, here: Here, me: Me, row: Place, col: Place) -> Pixel:
+    """One pixel of the result: its value, that of the picture there, the error to expect, and intervals."""
+    run = _done(here, id, me)
+    _check_place(run, row, col)
+    scale = run.job.scale
+    (after,) = await here.read("values", [run.job.output], row, col, names=run.names)
+    before = None
+    if run.upload.path.exists():
+        (before,) = await here.read("values", [run.upload.path], row // scale, col // scale, names=run.names)
+    return Pixel(row=row, col=col, before=before, after=after, **trust.at(run.folder, row, col))
+
+
+@router.post("/{id}/cancel", status_code=202)
+async def cancel(id: Id, here: Here, me: Me) -> JobInfo:
+    """Stop a job. Within two seconds it is `cancelled`; a job that has ended stays as it is."""
+    run = here.bench.get(id, me)
+    if not run.final:
+        here.bench.cancel(run)
+    return JobInfo(**_told(here, run))
+
+
+@router.delete("/{id}", status_code=204)
+async def remove(id: Id, here: Here, me: Me) -> None:
+    """Stop a job and remove all that it made."""
+    here.bench.remove(here.bench.get(id, me))
+
+
+def _done(here: Server, id: str, me: str) -> Run:
+    run = here.bench.get(id, me)
+    if run.state != "done":
+        raise Problem(409, "There is no result", f"The job is {run.state}.", remedy="Wait until it is done.")
+    return run
+
+
+def _mapped(here: Server, id: str, me: str) -> Run:
+    """A job with an error map."""
+    run = _done(here, id, me)
+    assert run.result is not None
+    if not run.result["error"]:
+        raise Problem(409, "There is no error map", run.result["error_reason"])
+    return run
+
+
+def _check_place(run: Run, row: int, col: int) -> None:
+    assert run.result is not None
+    for name, place, side in (("row", row, run.result["height"]), ("col", col, run.result["width"])):
+        if place >= side:
+            raise refused(InputError(name, f"be below {side}", place, "Count pixels from 0."))

@@ -1,0 +1,194 @@
+"""What clients have sent: pictures, kernels and masks, in a private folder that goes with the server.
+
+Names that clients give to files never become paths: files are called by random numbers, and a name is kept to be shown.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from slir.staging import _lock, _unlock
+from slir.web.display import EIGHT_BITS, View
+from slir.web.problems import Names, Problem, missing
+from slir.web.settings import Settings
+
+PREFIX = "slir-serve-"
+_SUFFIX = re.compile(r"\.[a-z0-9]{1,8}")
+
+
+def new_id() -> str:
+    """128 random bits."""
+    return secrets.token_hex(16)
+
+
+def shown_name(name: str) -> str:
+    """The last part of a file's name, without what does not print, at most 120 characters."""
+    last = re.split(r"[/\\]", name)[-1]
+    last = "".join(sign for sign in last if sign.isprintable()).strip()
+    stem, dot, suffix = last.rpartition(".")
+    return (stem[: 119 - len(suffix)] + dot + suffix)[-120:] if dot else last[:120]
+
+
+def suffix_of(name: str) -> str:
+    """The suffix of a client's name, if it is one that a file here may have; else none."""
+    suffix = Path(name).suffix.lower()
+    return suffix if _SUFFIX.fullmatch(suffix) else ""
+
+
+@dataclass(eq=False)
+class Item:
+    """Something that a client has sent. used : when it was last asked for, by the clock that never goes back."""
+
+    id: str
+    owner: str
+    used: float = field(default_factory=time.monotonic, kw_only=True)
+
+
+Kind = TypeVar("Kind", bound=Item)
+
+
+@dataclass(eq=False)
+class Upload(Item):
+    """A picture. told : what the client was told of it."""
+
+    path: Path
+    name: str
+    told: dict[str, Any] = field(default_factory=dict)
+    view: View = EIGHT_BITS
+
+    @property
+    def view_path(self) -> Path:
+        return self.path.with_name(f"{self.id}.view.png")
+
+    @property
+    def large_path(self) -> Path:
+        return self.path.with_name(f"{self.id}.large.png")
+
+    @property
+    def names(self) -> Names:
+        return Names({self.path: self.name})
+
+
+@dataclass(eq=False)
+class Kernel(Item):
+    """A blur kernel. made_by : in words, where it came from."""
+
+    values: np.ndarray
+    made_by: str
+
+
+@dataclass(eq=False)
+class Mask(Item):
+    """Which pixels of a picture are missing."""
+
+    path: Path
+    share: float
+    size: tuple[int, int]
+
+
+class Store:
+    """Everything that clients have sent. Who asks for what another sent is told that there is no such thing."""
+
+    def __init__(self, folder: Path, settings: Settings):
+        self.folder, self.settings = folder, settings
+        self._items: dict[str, Item] = {}
+        self._lock = threading.Lock()
+        for part in ("files", "masks", "jobs"):
+            (folder / part).mkdir(mode=0o700)
+
+    def get(self, kind: type[Kind], what: str, id: str, owner: str) -> Kind:
+        """An item of the owner's."""
+        item = self._items.get(id)
+        if not isinstance(item, kind) or not secrets.compare_digest(item.owner, owner):
+            raise missing(what)
+        item.used = time.monotonic()
+        return item
+
+    def upload(self, id: str, owner: str) -> Upload:
+        return self.get(Upload, "file", id, owner)
+
+    def kernel(self, id: str, owner: str) -> Kernel:
+        return self.get(Kernel, "psf", id, owner)
+
+    def mask(self, id: str, owner: str) -> Mask:
+        return self.get(Mask, "mask", id, owner)
+
+    def add(self, item: Item) -> None:
+        """Take an item in. Of a client who has too many, the oldest of the kind goes."""
+        with self._lock:
+            own = [old for old in self._items.values() if type(old) is type(item) and old.owner == item.owner]
+            for old in sorted(own, key=lambda each: each.used)[: len(own) + 1 - self.settings.files]:
+                self._drop(old)
+            self._items[item.id] = item
+
+    def drop(self, item: Item) -> None:
+        with self._lock:
+            self._drop(item)
+
+    def _drop(self, item: Item) -> None:
+        self._items.pop(item.id, None)
+        paths = [item.path] if isinstance(item, Upload | Mask) else []
+        paths += [item.view_path, item.large_path] if isinstance(item, Upload) else []
+        for path in paths:
+            path.unlink(missing_ok=True)
+
+    def expire(self, now: float) -> None:
+        """Drop what nobody has asked for in a long time."""
+        with self._lock:
+            for item in list(self._items.values()):
+                if now - item.used > self.settings.expiry:
+                    self._drop(item)
+
+    def check_room(self, more: int = 0) -> None:
+        """Raise a problem where the disk has no room for so many bytes more."""
+        held = sum(file.stat().st_size for file in self.folder.rglob("*") if file.is_file())
+        free = shutil.disk_usage(self.folder).free
+        if held + more > self.settings.disk or more > free - 2**26:
+            remedy = "Delete files or runs that are no longer needed, or try again later."
+            raise Problem(
+                429,
+                "The server's disk is full",
+                "It keeps no more files.",
+                remedy=remedy,
+                headers={"Retry-After": "60"},
+            )
+
+
+@contextmanager
+def private_folder(settings: Settings) -> Iterator[Path]:
+    """A folder that nobody else can read, removed in the end. Those of servers that were killed are removed first."""
+    place = Path(tempfile.gettempdir()) if settings.folder is None else settings.folder
+    clear_stale(place)
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))  # mode 700
+    lock = _lock(folder)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        _unlock(lock)
+
+
+def clear_stale(place: Path) -> None:
+    """Remove the folders of this user's servers that no longer live: their locks have fallen."""
+    for folder in place.glob(f"{PREFIX}*"):
+        try:
+            ours = folder.is_dir() and not folder.is_symlink() and folder.stat().st_uid == os.getuid()
+        except (OSError, AttributeError):  # gone meanwhile; Windows
+            continue
+        lock = _lock(folder) if ours else None
+        if lock is not None and lock >= 0:
+            shutil.rmtree(folder, ignore_errors=True)
+            _unlock(lock)

@@ -1,0 +1,58 @@
+"""How far a result may be trusted: what `slir.tasks.Result` knows of it, kept in files for questions to come."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slir.errors import SlirError
+
+LEVELS = ("0.5", "0.9")
+"""Shares of the pixels that intervals are to hold."""
+
+UNASKED = "It was not asked for."
+TOO_LARGE = "Planes of this size are restored by windows, without an error map."
+UNCALIBRATED = "This model carries no calibration."
+
+
+def error_of(folder: Path) -> Path:
+    return folder / "error.npy"
+
+
+def bounds_of(folder: Path, level: str) -> Path:
+    return folder / f"interval-{level}.npy"
+
+
+def keep(folder: Path, result: Any) -> dict[str, Any]:
+    """Write the error map and the intervals of a result; what there is to say of them."""
+    error = getattr(result, "error_map", None)
+    if error is None:
+        return {"error": False, "error_reason": getattr(result, "calibrated", "") or UNCALIBRATED}
+    error = np.asarray(error, np.float32)
+    np.save(error_of(folder), error)
+    for level in LEVELS:
+        try:
+            np.save(bounds_of(folder, level), np.stack(result.interval(float(level))).astype(np.float32))
+        except SlirError as reason:
+            return _told(error) | {"interval_reason": str(reason)}
+    return _told(error)
+
+
+def _told(error: np.ndarray) -> dict[str, Any]:
+    finite = error[np.isfinite(error)]
+    return {"error": True, "error_reason": "", "max_error": float(finite.max()) if finite.size else 0.0}
+
+
+def at(folder: Path, row: int, col: int) -> dict[str, Any]:
+    """The error to expect at a pixel, by channel, and its intervals; nothing of what is not known."""
+    found: dict[str, Any] = {"error": None, "interval": {}}
+    if error_of(folder).exists():
+        error = np.load(error_of(folder), mmap_mode="r", allow_pickle=False)
+        found["error"] = [float(value) for value in np.ravel(error[row, col])]
+    for level in LEVELS:
+        if bounds_of(folder, level).exists():
+            bounds = np.load(bounds_of(folder, level), mmap_mode="r", allow_pickle=False)
+            found["interval"][level] = [[float(value) for value in np.ravel(own[row, col])] for own in bounds]
+    return found

@@ -1,0 +1,200 @@
+"""What the processes of the crew do: one reads what clients send, others restore.
+
+Every function's first argument is `tell`: it sends something to the server, and raises `Stopped` when the work is no
+longer wanted.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slir import io
+from slir.jobs import Job, Outcome, Watch, run
+from slir.web import crew, display
+from slir.web.display import View
+from slir.web.problems import Problem
+
+Tell = Callable[..., None]
+PREVIEWS = 12
+"""Estimates that are kept of one job: of more, the oldest go."""
+
+
+# --- The reader: everything that decodes a client's file, but for restoring it -------------------------------------
+
+
+def look(tell: Tell, path: Path, view_path: Path, most_pixels: int) -> dict[str, Any]:
+    """What an image file holds, decoded once so that damage is found now; and a picture of it into `view_path`."""
+    with io.open_source(path) as source:
+        head = source.head
+        height, width = head.size
+        if height * width * head.planes > most_pixels:
+            planes = f" in {head.planes} planes" if head.planes > 1 else ""
+            detail = f"It has {width} × {height} pixels{planes}; at most {most_pixels:,} are taken here."
+            remedy = "Crop it or make it smaller, or restore it with the command line."
+            raise Problem(413, "The picture is too large", detail, remedy=remedy)
+        pixels = source.read().pixels
+        for plane in range(1, head.planes):
+            tell()
+            source.read(plane)
+    view = display.view_of(pixels)
+    display.keep(view_path, display.reduced(view.shown(pixels), display.LARGEST))
+    holes = pixels.dtype.kind == "f" and not np.isfinite(pixels).all()
+    return {
+        "width": width,
+        "height": height,
+        "colour": head.colour,
+        "dtype": str(head.dtype),
+        "planes": head.planes,
+        "data_range": head.data_range,
+        "orientation": head.meta.orientation,
+        "notes": list(head.notes),
+        **({"task_hint": "inpaint"} if holes else {}),
+        "view": (view.black, view.white),
+    }
+
+
+def show(tell: Tell, path: Path, view_path: Path, view: View, most: int) -> None:
+    """The first plane of an image file, as a picture for display."""
+    with io.open_source(path) as source:
+        pixels = source.read().pixels
+    display.keep(view_path, display.reduced(view.shown(pixels), most))
+
+
+def kernel(tell: Tell, path: Path, widest: int) -> np.ndarray:
+    """A blur kernel from a file."""
+    found = io.read_psf(path)
+    if max(found.shape) > widest:
+        detail = f"It has {found.shape[1]} × {found.shape[0]} pixels; at most {widest} × {widest} are taken here."
+        raise Problem(413, "The kernel is too large", detail, argument="psf", remedy="Crop it to its support.")
+    return found
+
+
+def mask(tell: Tell, path: Path, size: tuple[int, int]) -> float:
+    """The share of pixels that a mask says are missing."""
+    return float(io.read_mask(path, size).mean())
+
+
+def check(tell: Tell, job: Job) -> None:
+    """Raise what can be said of a job before the work begins."""
+    job.check()
+
+
+def values(tell: Tell, paths: list[Path], row: int, col: int) -> list[list[float] | None]:
+    """A pixel's value in the first plane of each file, by channel; None where a file does not reach so far."""
+    found: list[list[float] | None] = []
+    for path in paths:
+        with io.open_source(path) as source:
+            inside = row < source.size[0] and col < source.size[1]
+            pixel = source.read(0, slice(row, row + 1), slice(col, col + 1)).pixels if inside else None
+        found.append(None if pixel is None else [float(value) for value in np.ravel(pixel)])
+    return found
+
+
+def serve_reader(connection: Connection, memory: int | None) -> None:
+    skills: dict[str, Callable[..., Any]] = {
+        "look": look,
+        "show": show,
+        "kernel": kernel,
+        "mask": mask,
+        "check": check,
+        "values": values,
+    }
+    crew.serve(connection, memory, skills)
+
+
+# --- Those who restore ---------------------------------------------------------------------------------------------
+
+
+def warm(tell: Tell, device: str | None) -> None:
+    """Load what every restoration needs, and do a small one, so that the first click does not wait for it."""
+    import slir
+    from slir.defaults import shipped_model
+
+    rng = np.random.default_rng(0)
+    slir.denoise(rng.normal(128, 20, (64, 64)).clip(0, 255).astype(np.uint8), sigma=20, device=device)
+    for name in ("deblur", "upsample2", "inpaint"):
+        tell()
+        shipped_model(name)
+
+
+@dataclass
+class Previews:
+    """Estimates of the first plane as numbered pictures in a folder, no more often than they are worth their time."""
+
+    folder: Path
+    view: View
+    tell: Tell
+    count: int = 0
+    stage: int = 0
+    due: float = 0.0
+    kept: list[Path] = field(default_factory=list)
+
+    def progress(self, done: int, total: int, what: str) -> None:
+        self.stage = done
+        self.tell(("progress", done, total))
+
+    def observe(self, plane: int, image: np.ndarray) -> None:
+        self.tell()
+        began = time.monotonic()
+        if plane or began < self.due:
+            return
+        path = preview_of(self.folder, self.stage + 1)  # progress tells the stage that begins
+        display.keep(path, display.reduced(self.view.shown(image), display.LARGEST))
+        self.kept = [*(old for old in self.kept if old != path), path]
+        for old in self.kept[:-PREVIEWS]:
+            old.unlink(missing_ok=True)
+        self.kept = self.kept[-PREVIEWS:]
+        now = time.monotonic()
+        self.due = now + 4 * (now - began)
+        self.tell(("preview", self.stage + 1))
+
+
+def preview_of(folder: Path, stage: int) -> Path:
+    return folder / f"preview-{stage}.png"
+
+
+def restore(tell: Tell, job: Job, folder: Path, view: View, trusted: bool) -> dict[str, Any]:
+    """Do a job as the command line does it, into the same bytes; what there is to look at goes into `folder`.
+
+    trusted : whether to find the error to expect too.
+    """
+    from slir.web import trust
+
+    previews = Previews(folder, view, tell)
+    finds: dict[str, Any] = {"error": False, "error_reason": trust.TOO_LARGE if trusted else trust.UNASKED}
+
+    def keep(plane: int, result: Any) -> None:
+        if trusted and plane == 0:
+            finds.update(trust.keep(folder, result))
+        if plane == 0:
+            finds.update(forward=result.stats.get("forward"))
+
+    outcome = run(job, watch=Watch(previews.progress, previews.observe, keep))
+    tell(("progress", previews.stage, previews.stage))
+    show(tell, job.output, folder / "view.png", view, display.LARGEST)
+    return _found(outcome, job) | finds
+
+
+def _found(outcome: Outcome, job: Job) -> dict[str, Any]:
+    height, width = (side * job.scale for side in outcome.size)
+    found = {
+        "width": width,
+        "height": height,
+        "sigma": outcome.sigma,
+        "residual": outcome.residual,
+        "warnings": list(outcome.warnings),
+        "notes": list(outcome.notes),
+    }
+    return json.loads(json.dumps(found))
+
+
+def serve_restorer(connection: Connection, memory: int | None) -> None:
+    crew.serve(connection, memory, {"warm": warm, "restore": restore})
