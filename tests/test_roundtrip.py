@@ -1,5 +1,6 @@
 """Every file of the corpus, copied by windows: same pixels, same dtype, same metadata, by others' readers too."""
 
+import resource
 import tracemalloc
 import warnings
 
@@ -13,7 +14,7 @@ from PIL import Image
 import corpus
 from slir import io
 from slir.errors import FileError
-from slir.io import exif
+from slir.io import exif, tiff_codec
 
 #: Tags of TIFF that say where and how pixels are stored, and not what they mean.
 STRUCTURE = {
@@ -460,6 +461,88 @@ def test_windows_are_parts_of_the_whole(tmp_path, name):
             np.testing.assert_array_equal(window, whole[plane][top:bottom, left:right])
 
 
+STRIPS = ["zlib-RGB16", "planar-uint16", "float32 predicted", "MM"]
+
+
+def one_strip(folder, name):
+    """Deflated in one piece, and its pixels (H, W, C)."""
+    rng = np.random.default_rng(0)
+    shape = (3, 90, 70) if name == "planar-uint16" else (90, 70) if name == "float32 predicted" else (90, 70, 3)
+    pixels = rng.integers(0, 60000, shape).astype(np.float32 if "float" in name else np.uint16)
+    tifffile.imwrite(
+        folder / "a.tif", pixels, compression="zlib", rowsperstrip=90, metadata=None, predictor=name != "planar-uint16",
+        photometric="minisblack" if pixels.ndim == 2 else "rgb", byteorder=">" if name == "MM" else "<",
+        planarconfig="separate" if name == "planar-uint16" else None,
+    )  # fmt: skip
+    return np.moveaxis(pixels, 0, -1) if name == "planar-uint16" else pixels.reshape(90, 70, -1)
+
+
+@pytest.fixture
+def in_parts(monkeypatch):
+    """What is decoded by rows in large files is in small ones too, some rows at a time."""
+    monkeypatch.setattr("slir.io.tiff_segments._LARGE", 1000)
+    monkeypatch.setattr("slir.io.tiff_segments._PART", 1500)
+
+
+@pytest.mark.parametrize("name", STRIPS)
+def test_a_large_strip_is_inflated_by_rows(tmp_path, in_parts, monkeypatch, name):
+    pixels = one_strip(tmp_path, name)
+    monkeypatch.setattr("slir.io.tiff_codec._inflate", lambda *given: pytest.fail("inflated whole"))
+    rng = np.random.default_rng(1)
+    with io.open_source(tmp_path / "a.tif") as source:
+        for rows, cols in windows(source.size, 25, 30):  # in turn, as files are restored
+            np.testing.assert_array_equal(source.read(0, rows, cols).interleaved(), pixels[rows, cols])
+        for _ in range(20):  # and in no order
+            top, bottom = sorted(rng.choice(91, 2, replace=False))
+            np.testing.assert_array_equal(source.read(0, slice(top, bottom)).interleaved(), pixels[top:bottom])
+
+
+@pytest.mark.parametrize(("harm", "words"), [("cut", "ends before"), ("flip", "damaged pixel data")])
+def test_a_damaged_large_strip_is_told(tmp_path, in_parts, harm, words):
+    one_strip(tmp_path, "zlib-RGB16")
+    with tifffile.TiffFile(tmp_path / "a.tif") as file:
+        offset, count = file.pages[0].dataoffsets[0], file.pages[0].databytecounts[0]
+        place = file.pages[0].tags["StripByteCounts"].valueoffset
+    data = bytearray((tmp_path / "a.tif").read_bytes())
+    if harm == "cut":
+        data[place : place + 4] = (count // 2).to_bytes(4, "little")
+    else:
+        data[offset + count // 2 : offset + count // 2 + 64] = bytes(range(64))
+    (tmp_path / "a.tif").write_bytes(data)
+    with io.open_source(tmp_path / "a.tif") as source:
+        source.read(0, slice(0, 10))  # what comes before is whole
+        with pytest.raises(FileError, match=words):
+            source.read(0)
+
+
+def test_a_segment_is_decoded_once_for_windows_beside_each_other(tmp_path, monkeypatch):
+    pixels = np.random.default_rng(0).integers(0, 60000, (64, 90)).astype(np.uint16)
+    tifffile.imwrite(tmp_path / "a.tif", pixels, compression="zlib", rowsperstrip=4, metadata=None)
+    decoded = []
+    by = tiff_codec.decode
+    monkeypatch.setattr(tiff_codec, "decode", lambda *given: decoded.append(given) or by(*given))
+    for room, times in ((1 << 20, 16), (90 * 4 * 2 * 2, 16 + 2 * 8)):  # of four strips a band, two are found again
+        monkeypatch.setattr("slir.io.tiff_segments._CACHE", room)
+        decoded.clear()
+        with io.open_source(tmp_path / "a.tif") as source:
+            for rows, cols in windows(source.size, 16, 30):
+                np.testing.assert_array_equal(source.read(0, rows, cols).pixels, pixels[rows, cols])
+        assert len(decoded) == times
+
+
+def test_a_full_disk_is_told(tmp_path):
+    """Rows that wait lie on the same disk as the file, which may be full before it is."""
+    before = corpus.make("uint16-grey.tif", tmp_path)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (600, limits[1]))
+    try:
+        with pytest.raises(FileError, match="cannot be written"):
+            copied(before, tmp_path / "b.tif")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [path.name for path in tmp_path.iterdir()] == [before.name]
+
+
 @pytest.mark.parametrize("window", [(5, 15, 0), (0, 10, 3), (0, 9, 0)])
 def test_windows_out_of_turn_are_refused_and_leave_nothing(tmp_path, window):
     top, bottom, left = window
@@ -518,8 +601,16 @@ def test_one_large_strip_is_said_to_be_decoded_whole(tmp_path):
     pixels = np.zeros((6000, 6000), np.uint16)
     tifffile.imwrite(tmp_path / "a.tif", pixels, compression="zlib", rowsperstrip=6000, metadata=None)
     with io.open_source(tmp_path / "a.tif") as source:
+        assert source.large  # deflate is decoded by rows
+        assert not source.notes
+    data = bytearray((tmp_path / "a.tif").read_bytes())
+    with tifffile.TiffFile(tmp_path / "a.tif") as file:
+        place = file.pages[0].tags["Compression"].valueoffset
+    data[place : place + 2] = (5).to_bytes(2, "little")  # LZW is not
+    (tmp_path / "a.tif").write_bytes(data)
+    with io.open_source(tmp_path / "a.tif") as source:
         assert not source.large
-        assert "decoded whole" in source.notes[0]
+        assert any("decoded whole" in note for note in source.notes)
 
 
 @pytest.mark.parametrize(("name", "big"), [("uint16-RGB.tif", True), ("imagej-hidden.tif", False)])

@@ -192,20 +192,64 @@ def test_noise_of_a_large_image_is_told_from_a_sample(tmp_path: Path, windows: l
     assert torch.equal(seen[:512], plane[:512, :512])
 
 
-def test_memory_does_not_grow_with_the_width(
-    tmp_path: Path, windows: list[Any], monkeypatch: pytest.MonkeyPatch
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "strips": {"rowsperstrip": 4},
+    "deflated strips": {"rowsperstrip": 4, "compression": "zlib", "predictor": True},
+    "one strip": {"rowsperstrip": 10**6},
+    "one deflated strip": {"rowsperstrip": 10**6, "compression": "zlib"},
+    "tiles": {"tile": (64, 64), "compression": "zlib"},
+}
+
+
+def peak_of_a_copy(path: Path, output: Path, size: tuple[int, int], layout: dict[str, Any]) -> int:
+    """Bytes of arrays held at most while a file of this size goes from disk to disk as it is."""
+    pixels = np.random.default_rng(0).integers(0, 60000, size).astype(np.uint16)
+    tifffile.imwrite(path, pixels, metadata=None, **layout)
+    tracemalloc.start()
+    run(Job("denoise", path, output, sigma=0.0), sidecar=False)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (io.read(output).pixels == pixels).all()
+    return peak
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_memory_does_not_grow_with_the_file(
+    name: str, tmp_path: Path, windows: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of arrays: what is held are a band of the file, a sample and one tile."""
+    """The limits of what is held are smaller here, as the files are."""
+    monkeypatch.setattr(streams, "tile_side", lambda model, device: 320)
     monkeypatch.setattr(treatment, "BLOCK", 64)
+    for limit, size in {"_CACHE": 1 << 20, "_LARGE": 1 << 18, "_PART": 1 << 16}.items():
+        monkeypatch.setattr(f"slir.io.tiff_segments.{limit}", size)
+    monkeypatch.setattr("slir.io.tiff_sink._STRIP", 1 << 15)
+    monkeypatch.setattr("slir.io.tiff_sink._MOST_STRIP", 1 << 18)
+    _, once, wide, tall = (  # what is imported and loaded once falls on the first
+        peak_of_a_copy(tmp_path / f"{size}.tif", tmp_path / "out.tif", size, LAYOUTS[name])
+        for size in ((600, 600), (600, 2048), (600, 4096), (1200, 2048))
+    )
+    assert wide < 1.05 * once
+    assert tall < 1.05 * once
+    assert once < 600 * 2048 * 2  # less than the file
+    assert len(windows) > 50
+
+
+@pytest.mark.parametrize("suffix", [".zarr", ".fits"])
+def test_nor_does_it_in_other_formats(
+    suffix: str, tmp_path: Path, windows: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip({".zarr": "zarr", ".fits": "astropy"}[suffix])
+    monkeypatch.setattr(streams, "tile_side", lambda model, device: 320)
+    monkeypatch.setattr(treatment, "BLOCK", 64)
+    monkeypatch.setattr("slir.io.omezarr._CHUNK", 256)
     peaks = []
-    for width in (2048, 8192):
-        path = tmp_path / f"{width}.tif"
-        strip = np.random.default_rng(0).integers(0, 60000, (64, width)).astype(np.uint16)
-        with tifffile.TiffWriter(path) as file:
-            file.write((strip for _ in range(4)), shape=(256, width), dtype=np.uint16, rowsperstrip=64)
+    for width in (600, 1200, 2400):
+        pixels = np.random.default_rng(0).integers(0, 30000, (600, width)).astype(np.int16)
+        io.write(tmp_path / f"{width}{suffix}", Picture(pixels))
+        job = Job("denoise", tmp_path / f"{width}{suffix}", tmp_path / f"out{suffix}", sigma=0.0, data_range=30000.0)
         tracemalloc.start()
-        run(Job("denoise", path, tmp_path / "out.tif", sigma=0.0), sidecar=False)
+        run(job, sidecar=False)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-        assert (io.read(tmp_path / "out.tif").pixels == io.read(path).pixels).all()
-    assert peaks[1] - peaks[0] < 8192 * 256 * 2  # less than the image itself
+        assert (io.read(tmp_path / f"out{suffix}").pixels == pixels).all()
+    assert peaks[2] < 1.05 * peaks[1]

@@ -120,11 +120,12 @@ class FitsSource(Source):
             with _quiet():
                 window = np.asarray(self._section[where])
         else:
-            item = self._numbers.stored.itemsize
+            stored = self._numbers.stored
+            window = np.empty((len(rows), len(cols)), stored)
             with open(self.path, "rb") as stream:
-                stream.seek(self._offset + (plane * height + rows.start) * width * item)
-                data = stream.read(len(rows) * width * item)
-            window = np.frombuffer(data, self._numbers.stored).reshape(len(rows), width)[:, cols.start : cols.stop]
+                for row, pixels in zip(rows, window):  # not all columns: memory must not grow with the width
+                    stream.seek(self._offset + ((plane * height + row) * width + cols.start) * stored.itemsize)
+                    pixels[:] = np.frombuffer(stream.read(pixels.nbytes), stored)
         return self._numbers.values(window)[..., None]
 
 
@@ -159,8 +160,8 @@ class FitsSink(Sink):
                 values = scaled(old, head.size, head.meta.scale, centred=head.meta.centred)
         return rewritten(text, values, left_out=_CHECKSUMS, history=self._history)
 
-    def _put(self, plane: int, top: int, rows: np.ndarray) -> None:
-        self._stream.write(self._numbers.stored_as(rows[..., 0]).tobytes())
+    def _put(self, plane: int, top: int, left: int, pixels: np.ndarray) -> None:
+        self._stream.write(self._numbers.stored_as(pixels[..., 0]).tobytes())
 
     def _finish(self) -> None:
         self._stream.write(bytes(-self._stream.tell() % BLOCK))

@@ -114,16 +114,16 @@ class ZarrSink(Sink):
                 self._levels = [zarr.open_array(level, mode="r+") for level in levels]
         finest = self._levels[0]
         shape = finest.shards or finest.chunks
-        self.step = min(shape[-2], self.head.size[0])
+        self.block = (shape[-2], shape[-1])
 
-    def _put(self, plane: int, top: int, rows: np.ndarray) -> None:
+    def _put(self, plane: int, top: int, left: int, pixels: np.ndarray) -> None:
         finest = self._levels[0]
         place = place_of(plane, finest.shape)
         if self._order:
             found = np.unravel_index(plane, self.head.shape)
             place = tuple(int(found[axis]) for axis in self._order)
         with _quiet():
-            finest[(*place, slice(top, top + len(rows)))] = rows[..., 0]
+            finest[(*place, slice(top, top + pixels.shape[0]), slice(left, left + pixels.shape[1]))] = pixels[..., 0]
 
     def _finish(self) -> None:
         with _quiet():

@@ -197,10 +197,11 @@ def from_interleaved(
     )
 
 
-def check_growth(head: Head, stored: int) -> None:
-    """Raise ValueError where decoding a plane at once, from so many bytes `stored`, would fill the memory."""
+def check_growth(head: Head, stored: int, *, at_once: bool = True) -> None:
+    """Raise ValueError where decoding a plane from so many bytes `stored` would fill the memory, or where they cannot
+    be meant to be so many pixels. at_once : whether it cannot be decoded by parts."""
     height, width = head.size
-    if height * width > MAX_PIXELS:
+    if at_once and height * width > MAX_PIXELS:
         raise ValueError(f"declares {width} × {height} pixels; the most is {MAX_PIXELS:,}")
     if head.plane_bytes > max(_LARGE, _MOST_GROWTH * stored):
         raise ValueError(f"declares {width} × {height} pixels but holds too few bytes for them")

@@ -14,6 +14,7 @@ import numpy as np
 from slir.io.atomic import whole_file
 from slir.io.picture import Head, Meta, Picture
 from slir.io.source import bounds
+from slir.io.waiting import Waiting
 
 _ALL = slice(None)
 
@@ -22,20 +23,22 @@ class Sink(ABC):
     """Writes a file window by window. A context manager: the file appears, whole, when the block ends well.
 
     Planes come in order; the windows of a plane tile it, band after band from top to bottom, and from left to right
-    within a band. A format writes blocks of `step` full rows: what is held are a band and fewer than `step` rows.
+    within a band. A format is given blocks of `block` pixels in the same order. Windows that make no block yet wait on
+    the disk, beside the file: of a plane, memory holds one block.
     """
 
-    #: Rows that the format takes at a time.
-    step = 1
+    #: (rows, columns) that the format takes at a time; fewer at the right and at the bottom of a plane.
+    block: tuple[int, int]
 
     def __init__(self, path: Path, head: Head):
         self.path, self.head = path, head
+        self.block = (1, head.size[1])
         self._stack = contextlib.ExitStack()
-        self._plane = self._top = 0  # the next rows to come
-        self._left = 0  # the next columns of the band that is being put together
-        self._band: np.ndarray | None = None
-        self._waiting: list[np.ndarray] = []  # rows that do not make a block yet
-        self._done = 0  # rows of this plane that the format has been given
+        self._plane = 0  # the next one to come
+        self._done = 0  # rows of it that the format has been given
+        self._held = 0  # rows below them that wait
+        self._left = 0  # the next columns of the band below these
+        self._height = 0  # rows of that band
 
     def write(self, picture: Picture, *, plane: int = 0, rows: slice = _ALL, cols: slice = _ALL) -> None:
         """Write a window. Its picture has the dtype and the layout of the file; metadata are those of the file."""
@@ -45,52 +48,49 @@ class Sink(ABC):
         wanted = ((len(down), len(across)), head.dtype, head.layout)
         if found != wanted:
             raise ValueError(f"a window of {wanted} cannot be filled by a picture of {found}")
-        height = len(down) if self._band is None else len(self._band)
-        if (plane, down.start, across.start, len(down)) != (self._plane, self._top, self._left, height):
-            raise ValueError(
-                f"window {plane}, {rows}, {cols} is out of turn: plane {self._plane}, row {self._top} is due"
-            )
-        planes = picture.interleaved()
-        if len(across) < head.size[1]:
-            if self._band is None:
-                self._band = np.empty((height, head.size[1], head.channels), head.dtype)
-            self._band[:, across.start : across.stop] = planes
-            self._left = across.stop % head.size[1]
-            if self._left:
-                return
-            planes, self._band = self._band, None
-        self._advance(planes)
+        top, height = self._done + self._held, self._height if self._left else len(down)
+        if (plane, down.start, across.start, len(down)) != (self._plane, top, self._left, height):
+            raise ValueError(f"window {plane}, {rows}, {cols} is out of turn: plane {self._plane}, row {top} is due")
+        pixels = picture.interleaved()
+        if len(across) == head.size[1] and not self._held:  # then all but the last rows need not wait
+            given = self._hand_on(height, lambda top, left, h, w: pixels[top : top + h, left : left + w])
+            pixels, height = pixels[given:], height - given
+        if height:
+            self._wait(pixels, across)
 
-    def _advance(self, rows: np.ndarray) -> None:
-        """Take full rows; hand on as many blocks as they complete."""
-        self._top += len(rows)
-        self._waiting.append(rows)
-        last = self._top == self.head.size[0]
-        while self._waiting and (last or sum(map(len, self._waiting)) >= self.step):
-            block = self._take(self.step)
-            self._put(self._plane, self._done, block)
-            self._done += len(block)
-        if last:
-            self._plane, self._top, self._done = self._plane + 1, 0, 0
+    def _wait(self, pixels: np.ndarray, across: range) -> None:
+        """Put a window aside; hand on the blocks that its band completes, once it is the last one of the band."""
+        self._waiting.put(self._held, across.start, pixels)
+        self._height, self._left = len(pixels), across.stop % self.head.size[1]
+        if self._left:
+            return
+        self._held += self._height
+        given = self._hand_on(self._held, self._waiting.get)
+        self._held -= given
+        self._waiting.drop(given, self._held)
 
-    def _take(self, count: int) -> np.ndarray:
-        """The first `count` waiting rows, or all where they are fewer."""
-        parts = []
-        while self._waiting and count:
-            rows = self._waiting.pop(0)
-            if len(rows) > count:
-                self._waiting.insert(0, rows[count:])
-            parts.append(rows[:count])
-            count -= len(parts[-1])
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+    def _hand_on(self, rows: int, get: Callable[[int, int, int, int], np.ndarray]) -> int:
+        """Give the format the blocks that the next `rows` rows complete; the number of rows that these take.
+
+        get : (top, left, height, width) -> pixels, counted from the first of the rows.
+        """
+        (height, width), (down, across) = self.head.size, self.block
+        last = self._done + rows == height
+        given = rows if last else rows - rows % down
+        for top in range(0, given, down):
+            for left in range(0, width, across):
+                pixels = get(top, left, min(down, given - top), min(across, width - left))
+                self._put(self._plane, self._done + top, left, pixels)
+        self._plane, self._done = (self._plane + 1, 0) if last else (self._plane, self._done + given)
+        return given
 
     @abstractmethod
     def _start(self, temporary: Path) -> None:
         """Open the temporary file."""
 
     @abstractmethod
-    def _put(self, plane: int, top: int, rows: np.ndarray) -> None:
-        """Take (h, W, C) rows from `top` on: `step` of them, fewer at the end of the plane."""
+    def _put(self, plane: int, top: int, left: int, pixels: np.ndarray) -> None:
+        """Take (h, w, C) pixels of a block."""
 
     @abstractmethod
     def _finish(self) -> None:
@@ -110,6 +110,8 @@ class Sink(ABC):
         temporary = self._stack.enter_context(self._place())
         with self._stack:
             self._stack.callback(self._abandon)
+            self._waiting = Waiting(temporary.parent, self.head.size[1], self.head.channels, self.head.dtype)
+            self._stack.callback(self._waiting.close)
             self._start(temporary)
             self._stack = self._stack.pop_all()
         return self
@@ -122,7 +124,7 @@ class Sink(ABC):
             return
         with self._stack:
             if self._plane < self.head.planes:
-                raise ValueError(f"{self.path}: row {self._top} of plane {self._plane} was never written")
+                raise ValueError(f"{self.path}: row {self._done + self._held} of plane {self._plane} was never written")
             self._finish()
 
 
@@ -132,13 +134,13 @@ class WholeSink(Sink):
     def __init__(self, path: Path, head: Head, encode: Callable[[BinaryIO, np.ndarray, Meta], None]):
         super().__init__(path, head)
         self._encode = encode
-        self.step = head.size[0]
+        self.block = head.size
 
     def _start(self, temporary: Path) -> None:
         self._stream = open(temporary, "wb")  # noqa: SIM115  (closed by _finish or _abandon)
 
-    def _put(self, plane: int, top: int, rows: np.ndarray) -> None:
-        self._encode(self._stream, rows, self.head.meta)
+    def _put(self, plane: int, top: int, left: int, pixels: np.ndarray) -> None:
+        self._encode(self._stream, pixels, self.head.meta)
 
     def _finish(self) -> None:
         self._stream.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from slir.io import tiff_codec, tiff_text
+from slir.io import tiff_text
 from slir.io.picture import Head, range_of
 from slir.io.source import Source, reasons
 from slir.io.tiff_meta import DESCRIPTION, NAME, Private, exif_block, kept, meta_of
@@ -26,23 +26,23 @@ from slir.io.tiff_page import (
     Page,
 )
 from slir.io.tiff_pages import read_pages, with_hidden
+from slir.io.tiff_segments import Key, Segments, by_rows
 
 SIGNATURES = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 EXTENSIONS = (".tif", ".tiff", ".btf", ".tf8")
-_CACHE = 96 << 20  # bytes of decoded segments that are kept for the next window
+_ALL = slice(None)
 _SMALL = 64 << 20  # planes that are not worth a word about how they are decoded
 
 
 class TiffSource(Source):
-    """A TIFF file. Windows decode only the strips or tiles that they touch, which are kept for the next window."""
+    """A TIFF file. Windows decode only the strips or tiles that they touch."""
 
     form = NAME
 
     def __init__(self, path: Path):
         self.path = path
-        self._cache: dict[tuple[int, int], np.ndarray] = {}  # (page, segment) -> pixels
-        self._held = 0  # their bytes
         self._stream = open(path, "rb")  # noqa: SIM115  (closed by close)
+        self._segments = Segments(self._stream)
         try:
             with reasons(path, NAME):
                 self._open(os.fstat(self._stream.fileno()).st_size)
@@ -52,7 +52,7 @@ class TiffSource(Source):
 
     def close(self) -> None:
         self._stream.close()
-        self._cache.clear()
+        self._segments.keep_only(set())
 
     def _open(self, size: int) -> None:
         notes: list[str] = []
@@ -83,7 +83,7 @@ class TiffSource(Source):
             meta=meta_of(page.tags, block, premultiplied, private),
         )
         largest = min(page.segment[0], page.size[0]) * page.row_bytes
-        large = page.compression == NONE or 2 * largest <= head.plane_bytes
+        large = by_rows(page) or 2 * largest <= head.plane_bytes
         if not large and head.plane_bytes > _SMALL:
             notes.append("its pixels are compressed in one piece, which is decoded whole")
         self.head = replace(head, large=large, notes=(*_conversions(page, self._palette), *notes))
@@ -104,67 +104,37 @@ class TiffSource(Source):
         )
 
     def _read(self, plane: int, rows: range, cols: range) -> np.ndarray:
-        number, sample = divmod(plane, self._apart)
+        number, channel = divmod(plane, self._apart)
         page = self._pages[number]
-        samples = [sample] if self._apart > 1 else list(range(page.samples))
+        samples = range(channel, channel + 1) if self._apart > 1 else range(page.samples)
         window = np.empty((len(rows), len(cols), len(samples)), page.dtype)
-        self._forget(number, rows, page)
-        for down in range(rows.start // page.segment[0], (rows.stop - 1) // page.segment[0] + 1):
-            for across in range(cols.start // page.segment[1], (cols.stop - 1) // page.segment[1] + 1):
-                self._fill(window, number, (down, across), rows, cols, samples)
+        places = [
+            (sample, down, across)
+            for down in range(rows.start // page.segment[0], (rows.stop - 1) // page.segment[0] + 1)
+            for across in range(cols.start // page.segment[1], (cols.stop - 1) // page.segment[1] + 1)
+            for sample in (samples if page.planar else samples[:1])  # of one of them, or of all
+        ]
+        self._segments.keep_only({(number, page.index(*place)) for place in places})
+        for sample, down, across in places:
+            key, corner = (number, page.index(sample, down, across)), (down * page.segment[0], across * page.segment[1])
+            if page.planar:
+                self._fill(window[..., sample - samples.start, None], key, corner, rows, cols, _ALL)
+            else:
+                self._fill(window, key, corner, rows, cols, slice(samples.start, samples.stop))
         return _in_colour(window, page, self._palette)
 
     def _fill(
-        self, window: np.ndarray, number: int, at: tuple[int, int], rows: range, cols: range, samples: list[int]
+        self, window: np.ndarray, key: Key, corner: tuple[int, int], rows: range, cols: range, samples: slice
     ) -> None:
-        """Copy what one place of the grid of segments holds of the window."""
-        page = self._pages[number]
-        top, left = at[0] * page.segment[0], at[1] * page.segment[1]
+        """Copy what the segment with this upper left corner holds of the window."""
+        page, (top, left) = self._pages[key[0]], corner
         height, width = min(page.segment[0], page.size[0] - top), min(page.segment[1], page.size[1] - left)
-        within = range(max(rows.start, top), min(rows.stop, top + height))
-        beside = range(max(cols.start, left), min(cols.stop, left + width))
-        there = (
-            slice(within.start - rows.start, within.stop - rows.start),
-            slice(beside.start - cols.start, beside.stop - cols.start),
-        )
-        for out, sample in enumerate(samples):
-            if not page.planar and out and self._apart == 1:
-                break  # the first segment had all samples
-            index = ((sample if page.planar else 0) * page.down + at[0]) * page.across + at[1]
-            part, first = self._segment(number, index, range(within.start - top, within.stop - top))
-            part = part[within.start - top - first :][: len(within), beside.start - left : beside.stop - left]
-            if page.planar or self._apart > 1:
-                window[(*there, out)] = part[..., 0 if page.planar else sample]
-            else:
-                window[there] = part
-
-    def _segment(self, number: int, index: int, rows: range) -> tuple[np.ndarray, int]:
-        """Pixels of a segment from some row on, which is at or before the first of `rows`, and that row."""
-        page = self._pages[number]
-        offset, count = int(page.offsets[index]), int(page.counts[index])
-        if page.compression == NONE:  # then rows can be read without the others
-            self._stream.seek(offset + rows.start * page.row_bytes)
-            return tiff_codec.decode(self._stream.read(len(rows) * page.row_bytes), page, len(rows)), rows.start
-        key = (number, index)
-        if key not in self._cache:
-            self._stream.seek(offset)
-            top = index // page.across % page.down * page.segment[0]
-            height = page.segment[0] if page.tiled else min(page.segment[0], page.size[0] - top)
-            self._cache[key] = tiff_codec.decode(self._stream.read(count), page, height)
-            self._held += self._cache[key].nbytes
-            while self._held > _CACHE and len(self._cache) > 1:  # the last one is kept however large it is
-                self._drop(next(iter(self._cache)))
-        return self._cache[key], 0
-
-    def _forget(self, number: int, rows: range, page: Page) -> None:
-        """Let go of segments that the next windows, which lie beside and below, will hardly need."""
-        top = rows.start // page.segment[0]
-        for key in list(self._cache):
-            if key[0] != number or key[1] // page.across % page.down < top:
-                self._drop(key)
-
-    def _drop(self, key: tuple[int, int]) -> None:
-        self._held -= self._cache.pop(key).nbytes
+        within = range(max(rows.start, top) - top, min(rows.stop, top + height) - top)
+        beside = slice(max(cols.start, left), min(cols.stop, left + width))
+        there = slice(beside.start - cols.start, beside.stop - cols.start)
+        for first, part in self._segments.read(page, key, within):
+            at = top + first - rows.start
+            window[at : at + len(part), there] = part[:, beside.start - left : beside.stop - left, samples]
 
 
 def refusal(head: Head) -> str | None:

@@ -60,6 +60,10 @@ class Page:
     def across(self) -> int:
         return -(-self.size[1] // self.segment[1])
 
+    def index(self, sample: int, down: int, across: int) -> int:
+        """The number of the segment at a place of the grid; the same for all samples where they share segments."""
+        return ((sample if self.planar else 0) * self.down + down) * self.across + across
+
     @property
     def inner(self) -> int:
         """Samples a pixel of a segment."""

@@ -11,6 +11,7 @@ from slir.io import tiff_text
 from slir.io.ifd import read_directories, read_start
 from slir.io.picture import Head, check_growth
 from slir.io.tiff_page import DEFLATE, JPEG, LZW, NONE, OLD_DEFLATE, Page, parse
+from slir.io.tiff_segments import by_rows
 
 _STK, _SUB, _REDUCED, _MASK = 33629, 330, 1, 4
 #: What compression reaches at best; a file that declares more pixels than that is lying.
@@ -68,7 +69,8 @@ def _check_growth(page: Page) -> None:
     if page.compression == NONE:
         return
     rows, cols = page.segment
-    check_growth(Head(size=(rows, cols * page.inner), dtype=page.dtype), int(page.counts.max()))
+    segment = Head(size=(rows, cols * page.inner), dtype=page.dtype)
+    check_growth(segment, int(page.counts.max()), at_once=not by_rows(page))
     ratio = _BEST_RATIO.get(page.compression, 50_000)
     if rows * page.row_bytes * len(page.counts) > max(_LARGE, ratio * int(page.counts.sum())):
         height, width = page.size

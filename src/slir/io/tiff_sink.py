@@ -1,4 +1,4 @@
-"""TIFF files written strip by strip or tile by tile: nothing but offsets is held for longer than a row of segments."""
+"""TIFF files written strip by strip or tile by tile: nothing but offsets is held for longer than a segment."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ class TiffSink(Sink):
         planes = 1 if self._private.hidden else head.planes
         big = self._private.layout.big or planes * head.plane_bytes > _CLASSIC
         self._layout = Layout(self._private.layout.order, big)
-        self._segment = self._private.tile or (_strip_rows(head, self._private), head.size[1])
-        self.step = self._segment[0]
+        self.block = self._private.tile or (_strip_rows(head, self._private), head.size[1])
         self._predicted = self._private.compressed and head.dtype.kind in "iu"
         self._places: dict[tuple[int, int, int], tuple[int, int]] = {}  # (sample, down, across) -> offset, count
 
@@ -57,24 +56,20 @@ class TiffSink(Sink):
         start = self._stream.tell()
         for _ in range(2):  # first to learn how long the directory is
             begin = self._stream.seek(0, 2)
-            for number, top in enumerate(range(0, height, self.step)):
-                self._places[0, number, 0] = (begin + top * row, min(self.step, height - top) * row)
+            for number, top in enumerate(range(0, height, self.block[0])):
+                self._places[0, number, 0] = (begin + top * row, min(self.block[0], height - top) * row)
             self._stream.truncate(start)
             self._write_page(0)
             self._stream.seek(0, 2)
 
-    def _put(self, plane: int, top: int, rows: np.ndarray) -> None:
+    def _put(self, plane: int, top: int, left: int, pixels: np.ndarray) -> None:
         page, channel = divmod(plane, self._private.samples)
-        height, width = self._segment
-        parts = np.moveaxis(rows, -1, 0)[..., None] if self._apart else rows[None]
+        parts = np.moveaxis(pixels, -1, 0)[..., None] if self._apart else pixels[None]
         for sample, part in enumerate(parts):
-            for across, left in enumerate(range(0, self.head.size[1], width)):
-                piece = part[:, left : left + width]
-                if self._private.tile:
-                    piece = _padded(piece, height, width)
-                self._places[channel + sample, top // height, across] = self._append(piece)
-        ends = top + len(rows) == self.head.size[0] and channel == self._private.samples - 1
-        if ends and not self._private.hidden:
+            piece = _padded(part, *self.block) if self._private.tile else part
+            self._places[channel + sample, top // self.block[0], left // self.block[1]] = self._append(piece)
+        last = (top + pixels.shape[0], left + pixels.shape[1]) == self.head.size
+        if last and channel == self._private.samples - 1 and not self._private.hidden:
             self._write_page(page)
             self._places = {}
 
@@ -123,7 +118,7 @@ class TiffSink(Sink):
         if private.tile:
             values |= {322: (LONG, private.tile[1]), 323: (LONG, private.tile[0])}
         else:
-            values[278] = (LONG, self._segment[0])
+            values[278] = (LONG, self.block[0])
         return {code: tag(kind, value, self._layout.order) for code, (kind, value) in values.items()}
 
     def _finish(self) -> None:
