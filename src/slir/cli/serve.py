@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 from pathlib import Path
 from typing import Annotated, Any
@@ -112,7 +113,8 @@ def _run(settings: Any, *, open_page: bool, quiet: bool) -> None:
         import webbrowser
 
         webbrowser.open(address)
-    uvicorn.Server(config).run(sockets=[socket])
+    with contextlib.suppress(KeyboardInterrupt):  # which is how it is meant to end
+        uvicorn.Server(config).run(sockets=[socket])
 
 
 def _listening(host: str, port: int) -> Any:

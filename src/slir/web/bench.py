@@ -148,9 +148,11 @@ class Bench:
                 run.stop = True
             self._change.notify_all()
         for hand in self._hands:
-            hand.kill()
+            hand.end()
         for thread in self._threads:
             thread.join(timeout=5)
+        for hand in self._hands:
+            hand.kill()
 
     # --- what clients ask for ---
 

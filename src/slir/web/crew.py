@@ -56,6 +56,7 @@ class Hand:
     memory: int | None = None
     process: BaseProcess | None = None
     connection: Connection | None = None
+    ended: bool = False
 
     def __post_init__(self) -> None:
         self._busy = threading.Lock()
@@ -112,6 +113,8 @@ class Hand:
 
     def start(self) -> Connection:
         """Start the process, unless it runs."""
+        if self.ended:
+            raise Stopped
         if self.process is not None and self.process.is_alive() and self.connection is not None:
             return self.connection
         # Spawned, not forked: the server has threads, of which a fork would keep the locks.
@@ -128,7 +131,7 @@ class Hand:
         process.join()
         code = process.exitcode or 0
         self.kill()
-        if expected:
+        if expected or self.ended:
             return Stopped()
         how = f"It ended with code {code}."
         if code < 0:
@@ -136,6 +139,12 @@ class Hand:
             how += ", which is what the system does when memory runs out." if -code == signal.SIGKILL else "."
         remedy = "Try a smaller picture. The server goes on, with a new process."
         return Refused({"title": "The process that worked on it died", "detail": how, "remedy": remedy})
+
+    def end(self) -> None:
+        """Let whoever waits for an answer have none, and start no other process. May be called from any thread."""
+        self.ended = True
+        if (process := self.process) is not None:
+            process.kill()
 
     def kill(self) -> None:
         """End the process at once."""

@@ -59,6 +59,7 @@ class Server:
 
     def end(self) -> None:
         self.bench.close()
+        self.reader.end()
         self.reader.kill()
 
 

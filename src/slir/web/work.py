@@ -132,29 +132,32 @@ class Previews:
     folder: Path
     view: View
     tell: Tell
-    count: int = 0
+    number: int = 0
     stage: int = 0
+    stages: int = 0
     due: float = 0.0
     kept: list[Path] = field(default_factory=list)
 
     def progress(self, done: int, total: int, what: str) -> None:
-        self.stage = done
-        self.tell(("progress", done, total))
+        """Planes may have stages of their own number, each counting as if all were like it: never go back."""
+        self.stages = self.stages or total
+        self.stage = max(self.stage, done * self.stages // total)
+        self.tell(("progress", self.stage, self.stages))
 
     def observe(self, plane: int, image: np.ndarray) -> None:
         self.tell()
         began = time.monotonic()
         if plane or began < self.due:
             return
-        path = preview_of(self.folder, self.stage + 1)  # progress tells the stage that begins
+        self.number = max(self.number + 1, self.stage + 1)  # progress has told the stage that began
+        path = preview_of(self.folder, self.number)
         display.keep(path, display.reduced(self.view.shown(image), display.LARGEST))
-        self.kept = [*(old for old in self.kept if old != path), path]
-        for old in self.kept[:-PREVIEWS]:
-            old.unlink(missing_ok=True)
-        self.kept = self.kept[-PREVIEWS:]
+        self.kept.append(path)
+        while len(self.kept) > PREVIEWS:
+            self.kept.pop(0).unlink(missing_ok=True)
         now = time.monotonic()
         self.due = now + 4 * (now - began)
-        self.tell(("preview", self.stage + 1))
+        self.tell(("preview", self.number))
 
 
 def preview_of(folder: Path, stage: int) -> Path:
@@ -178,7 +181,6 @@ def restore(tell: Tell, job: Job, folder: Path, view: View, trusted: bool) -> di
             finds.update(forward=result.stats.get("forward"))
 
     outcome = run(job, watch=Watch(previews.progress, previews.observe, keep))
-    tell(("progress", previews.stage, previews.stage))
     show(tell, job.output, folder / "view.png", view, display.LARGEST)
     return _found(outcome, job) | finds
 
