@@ -9,110 +9,17 @@ import shutil
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from slir.jobs import Job
-from slir.staging import sidecar_of
 from slir.web import work
 from slir.web.crew import Hand, Refused, Stopped, machine_memory
-from slir.web.problems import Names, Problem, missing
+from slir.web.problems import Problem, missing
+from slir.web.runs import Question, Run
 from slir.web.settings import Settings
 from slir.web.store import Upload
 
-FINAL = ("done", "failed", "cancelled")
-_ENDINGS = {"denoise": "denoised", "deblur": "deblurred", "upsample": "enlarged", "inpaint": "repaired"}
-
-
-@dataclass(eq=False)
-class Run:
-    """One job of a client's, and what has become of it.
-
-    asked : the settings as the client gave them. stage, stages : how many are finished, of how many.
-    preview : the newest stage that there is a picture of; 0 where there is none.
-    version : counts changes, so that those who listen know whether they have heard.
-    """
-
-    id: str
-    owner: str
-    upload: Upload
-    job: Job
-    folder: Path
-    asked: dict[str, Any]
-    trusted: bool = True
-    state: str = "queued"
-    stage: int = 0
-    stages: int = 0
-    preview: int = 0
-    result: dict[str, Any] | None = None
-    problem: dict[str, Any] | None = None
-    stop: bool = False
-    created: float = field(default_factory=time.time)
-    begun: float | None = None
-    ended: float | None = None
-    used: float = field(default_factory=time.monotonic)
-    version: int = 0
-    listeners: set[asyncio.Event] = field(default_factory=set)
-
-    @property
-    def final(self) -> bool:
-        return self.state in FINAL
-
-    @property
-    def view_path(self) -> Path:
-        return self.folder / "view.png"
-
-    @property
-    def large_path(self) -> Path:
-        return self.folder / "large.png"
-
-    @property
-    def sidecar(self) -> Path:
-        return sidecar_of(self.job.output)
-
-    @property
-    def result_name(self) -> str:
-        """ "night.png" -> "night-denoised.png"."""
-        name = Path(self.upload.name)
-        return f"{name.stem}-{_ENDINGS[self.job.task]}{name.suffix}"
-
-    @property
-    def names(self) -> Names:
-        called = {self.job.image: self.upload.name, self.job.output: self.result_name}
-        return Names(called | ({self.job.mask: "mask.png"} if isinstance(self.job.mask, Path) else {}))
-
-    @property
-    def seconds(self) -> float | None:
-        if self.begun is None:
-            return None
-        return round((time.monotonic() if self.ended is None else self.ended) - self.begun, 3)
-
-    def told(self, position: int) -> dict[str, Any]:
-        """The job as clients see it."""
-        optional = {"result": self.result, "problem": self.problem}
-        return {
-            "job": self.id,
-            "file": self.upload.id,
-            "name": self.upload.name,
-            "task": self.job.task,
-            "state": self.state,
-            "position": position,
-            "stage": self.stage,
-            "stages": self.stages,
-            "message": self._message(position),
-            "seconds": self.seconds,
-            "created": self.created,
-            "settings": self.asked,
-        } | {name: value for name, value in optional.items() if value is not None}
-
-    def _message(self, position: int) -> str:
-        if self.state == "queued":
-            return f"waiting, {position - 1} before it" if position > 1 else "waiting"
-        if self.state == "running":
-            stage = min(self.stage + 1, self.stages)
-            return f"stage {stage} of {self.stages}" if self.stages else "beginning"
-        return {"done": "done", "cancelled": "cancelled"}.get(self.state, (self.problem or {}).get("title", "failed"))
+PATIENCE = 30.0
+"""Seconds that a question about a pixel waits for its turn."""
 
 
 class Bench:
@@ -129,6 +36,7 @@ class Bench:
         self._hands = [Hand(work.serve_restorer, memory) for _ in range(settings.workers)]
         self._runs: dict[str, Run] = {}
         self._queue: deque[Run] = deque()
+        self._questions: list[Question] = []
         self._change = threading.Condition()
         self._closed = False
         self._threads = [threading.Thread(target=self._work, args=(hand,), daemon=True) for hand in self._hands]
@@ -168,8 +76,22 @@ class Bench:
             run.folder.mkdir(mode=0o700)
             self._runs[run.id] = run
             self._queue.append(run)
-            self._change.notify()
+            self._change.notify_all()
         self.tidy()
+
+    async def ask(self, question: Question) -> dict[str, Any]:
+        """What a process says to a question. It is asked before any further job is begun."""
+        with self._change:
+            self._questions.append(question)
+            self._change.notify_all()
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(question.answer), PATIENCE)
+        except TimeoutError:
+            raise _full("The server is busy", "It works on something else.") from None
+        except Refused as refusal:
+            raise Problem.of(refusal.problem, question.run.names) from None
+        except Stopped:
+            raise _full("The server is busy", "It is about to end.") from None
 
     def get(self, id: str, owner: str) -> Run:
         run = self._runs.get(id)
@@ -239,15 +161,38 @@ class Bench:
             hand.ask("warm", self.settings.device, seconds=300, stopped=lambda: self._closed)
         while True:
             with self._change:
-                while not self._queue and not self._closed:
+                while not (question := self._question(hand)) and not self._queue and not self._closed:
                     self._change.wait()
                 if self._closed:
                     return
-                run = self._queue.popleft()
-                run.state, run.begun = "running", time.monotonic()
-                self._changed(run)
+                if question is None:
+                    run = self._queue.popleft()
+                    run.hand = hand
+                    run.state, run.begun = "running", time.monotonic()
+                    self._changed(run)
+            if question is not None:
+                self._reply(hand, question)
+                continue
             self._wake_waiting()
             self._do(hand, run)
+
+    def _question(self, hand: Hand) -> Question | None:
+        """The next for this process."""
+        found = next((question for question in self._questions if question.run.hand is hand), None)
+        if found is not None:
+            self._questions.remove(found)
+        return found
+
+    def _reply(self, hand: Hand, question: Question) -> None:
+        run, answer = question.run, question.answer
+        if not answer.set_running_or_notify_cancel():
+            return  # nobody waits any more
+        try:
+            asked = (run.job, run.folder, question.row, question.col, question.k)
+            limit = self.settings.seconds
+            answer.set_result(hand.ask("explain", *asked, stopped=lambda: self._closed, seconds=limit))
+        except Exception as error:
+            answer.set_exception(error)
 
     def _do(self, hand: Hand, run: Run) -> None:
         state, problem, result = "failed", None, None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 
-from slir.web.bench import Bench, Run
+from slir.web.bench import Bench
+from slir.web.runs import Run
 
 HEARTBEAT = 15.0
 

@@ -16,11 +16,11 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from slir.errors import InputError, SlirError
 from slir.jobs import NAN, Job
 from slir.web import display, trust, work
-from slir.web.bench import Run
 from slir.web.events import events
 from slir.web.files import Most
 from slir.web.problems import Problem, refused
 from slir.web.replies import Id, JobInfo, JobRequest, JobStarted, Pixel, Place
+from slir.web.runs import Question, Run
 from slir.web.server import Here, Me, Server, picture
 from slir.web.store import Upload, new_id
 
@@ -205,6 +205,16 @@ async def pixel(id: Id, here: Here, me: Me, row: Place, col: Place) -> Pixel:
     if run.upload.path.exists():
         (before,) = await here.read("values", [run.upload.path], row // scale, col // scale, names=run.names)
     return Pixel(row=row, col=col, before=before, after=after, **trust.at(run.folder, row, col))
+
+
+@router.get("/{id}/explain")
+async def explain(
+    id: Id, here: Here, me: Me, row: Place, col: Place, k: Annotated[int, Query(ge=1, le=64)] = 16
+) -> dict[str, Any]:
+    """The training patches that a pixel of the result was made of, with their weights."""
+    run = _done(here, id, me)
+    _check_place(run, row, col)
+    return await here.bench.ask(Question(run, row, col, k))
 
 
 @router.post("/{id}/cancel", status_code=202)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from slir.errors import SlirError
+from slir.web.problems import Problem, refused
 
 LEVELS = ("0.5", "0.9")
 """Shares of the pixels that intervals are to hold."""
@@ -38,6 +40,55 @@ def keep(folder: Path, result: Any) -> dict[str, Any]:
         except SlirError as reason:
             return _told(error) | {"interval_reason": str(reason)}
     return _told(error)
+
+
+KEPT: OrderedDict[Path, Any] = OrderedDict()
+"""Results of the last jobs of this process, by their folders, for questions about their pixels."""
+
+KEPT_PIXELS = 2**24
+
+
+def remember(folder: Path, result: Any) -> None:
+    """Keep a result at hand; of more than KEPT_PIXELS in all, those that nobody asked about for longest go."""
+    KEPT[folder] = result
+    KEPT.move_to_end(folder)
+    while len(KEPT) > 1 and sum(np.size(own.image) for own in KEPT.values()) > KEPT_PIXELS:
+        KEPT.popitem(last=False)
+
+
+def explained(result: Any, row: int, col: int, k: int) -> dict[str, Any]:
+    """The patches behind a pixel, as JSON has them: pixels from 0 to 1."""
+    if not hasattr(result, "explain"):
+        raise Problem(409, "There is nothing to show", UNCALIBRATED)
+    try:
+        found = result.explain(row, col, k)
+    except SlirError as error:
+        raise refused(error, status=409) from None
+    patches = [
+        {
+            "weight": float(weight),
+            "source": str(source),
+            "row": int(place[0]),
+            "col": int(place[1]),
+            "pixels": _rows(own),
+        }
+        for weight, source, place, own in zip(found.weights, found.sources, found.positions, found.patches)
+    ]
+    return {
+        "row": row,
+        "col": col,
+        "corner": [int(side) for side in found.corner],
+        "size": int(np.shape(found.restored)[0]),
+        "patches": patches,
+        "restored": _rows(found.restored),
+        "pull": _rows(found.pull),
+        "weights_sum": float(np.sum(np.asarray(found.weights))),
+        "reproduces": float(found.reproduces),
+    }
+
+
+def _rows(pixels: Any) -> Any:
+    return np.round(np.asarray(pixels, np.float64), 5).tolist()
 
 
 def _told(error: np.ndarray) -> dict[str, Any]:

@@ -7,9 +7,10 @@ longer wanted.
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from slir import io
+from slir.io.picture import range_of
 from slir.jobs import Job, Outcome, Watch, run
 from slir.web import crew, display
 from slir.web.display import View
@@ -172,17 +174,41 @@ def restore(tell: Tell, job: Job, folder: Path, view: View, trusted: bool) -> di
     from slir.web import trust
 
     previews = Previews(folder, view, tell)
+    trust.KEPT.pop(folder, None)
     finds: dict[str, Any] = {"error": False, "error_reason": trust.TOO_LARGE if trusted else trust.UNASKED}
 
     def keep(plane: int, result: Any) -> None:
-        if trusted and plane == 0:
-            finds.update(trust.keep(folder, result))
         if plane == 0:
             finds.update(forward=result.stats.get("forward"))
+        if plane == 0 and trusted:
+            finds.update(trust.keep(folder, result))
+            trust.remember(folder, result)
 
     outcome = run(job, watch=Watch(previews.progress, previews.observe, keep))
     show(tell, job.output, folder / "view.png", view, display.LARGEST)
     return _found(outcome, job) | finds
+
+
+def explain(tell: Tell, job: Job, folder: Path, row: int, col: int, k: int) -> dict[str, Any]:
+    """What stands behind a pixel of a job that is done. Where its `Result` is no longer at hand the job is done again,
+    which gives the same."""
+    from slir.web import trust
+
+    result = trust.KEPT.get(folder)
+    if result is None:
+        results: dict[int, Any] = {}
+        again = folder / "again"
+        again.mkdir(mode=0o700, exist_ok=True)
+        try:
+            watch = Watch(lambda *_: tell(), keep=lambda plane, own: results.setdefault(plane, own))
+            run(replace(job, output=again / job.output.name), sidecar=False, watch=watch)
+        finally:
+            shutil.rmtree(again, ignore_errors=True)
+        if 0 not in results:
+            raise Problem(409, "There is nothing to show", trust.TOO_LARGE)
+        result = results[0]
+    trust.remember(folder, result)
+    return trust.explained(result, row, col, k)
 
 
 def _found(outcome: Outcome, job: Job) -> dict[str, Any]:
@@ -194,9 +220,19 @@ def _found(outcome: Outcome, job: Job) -> dict[str, Any]:
         "residual": outcome.residual,
         "warnings": list(outcome.warnings),
         "notes": list(outcome.notes),
+        "unit_text": _unit(outcome, job),
     }
     return json.loads(json.dumps(found))
 
 
+def _unit(outcome: Outcome, job: Job) -> str:
+    """What numbers of pixel values count in."""
+    white = range_of(np.dtype(outcome.dtype)) if job.data_range is None else job.data_range
+    if white is None:
+        return "pixel values"
+    low, high = white if isinstance(white, tuple) else (0.0, white)
+    return f"pixel values, {low:g} to {high:g}"
+
+
 def serve_restorer(connection: Connection, memory: int | None) -> None:
-    crew.serve(connection, memory, {"warm": warm, "restore": restore})
+    crew.serve(connection, memory, {"warm": warm, "restore": restore, "explain": explain})
