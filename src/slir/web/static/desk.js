@@ -1,6 +1,5 @@
 // What lies on the desk: a picture, a run of it, or two runs to compare; and how the viewer shows them.
 
-import { api } from "./api.js";
 import { $, choose } from "./dom.js";
 import { loadErrors, showLegend } from "./overlay.js";
 import { facts } from "./pictures.js";
@@ -69,9 +68,9 @@ export class Desk extends EventTarget {
 
   async preview({ job, url, stage }) {
     if (job !== this.job?.job || isFinal(this.job)) return;
-    const bitmap = await api.bitmap(url).catch(() => null); // the next one will come
+    const bitmap = await this.picture.layer.fetch(url).catch(() => null); // the next one will come
     if (!bitmap || job !== this.job?.job || isFinal(this.job) || stage < (this.estimate ?? 0)) return;
-    const { width, height } = this.picture.file;
+    const { width, height } = this.picture.layer;
     const scale = this.job.settings.task === "upsample" ? this.job.settings.factor : 1;
     this.estimate = stage;
     this.viewer.show(this.picture.layer, { bitmap, width: width * scale, height: height * scale });
@@ -82,9 +81,11 @@ export class Desk extends EventTarget {
   async compare(first, second) {
     const turn = ++this.turn;
     const picture = await this.#try(this.pictures.recall(second.file));
-    const layers = [this.runs.layer(first), this.runs.layer(second)];
+    const other = await this.#try(this.pictures.recall(first.file));
+    if (!picture || !other) return;
+    const layers = [this.runs.layer(first, other.file.orientation), this.runs.layer(second, picture.file.orientation)];
     await this.#try(Promise.all(layers.map((layer) => layer.load())));
-    if (turn !== this.turn || !picture) return;
+    if (turn !== this.turn) return;
     Object.assign(this, { picture, job: second, pair: [first, second] });
     this.viewer.show(...layers, { anew: true });
     if (this.viewer.mode === "before" || this.viewer.mode === "after") this.setMode("side");
@@ -124,7 +125,7 @@ export class Desk extends EventTarget {
   }
 
   async #showResult(job, turn) {
-    const layer = this.runs.layer(job);
+    const layer = this.runs.layer(job, this.picture.file.orientation);
     await this.#try(layer.load());
     if (turn !== this.turn || !layer.bitmap) return;
     this.estimate = 0;

@@ -1,36 +1,39 @@
 // Pictures for the viewer: loaded in steps, told apart, coloured.
 
 import { api } from "./api.js";
+import { turned, turnedSize } from "./orient.js";
 
 const FIRST = 2048; // what is asked for at first; more only when somebody looks closer
 const MOST = 16384; // what a canvas can hold
 
-/** One picture to be drawn: `width` × `height` pixels, of which the bitmap may hold fewer. */
+/** One picture to be drawn, upright: `width` × `height` pixels, of which the bitmap may hold fewer. */
 export class Layer {
-  constructor(url, width, height) {
-    Object.assign(this, { url, width, height, bitmap: null, errors: null });
+  constructor(url, { width, height }, orientation) {
+    Object.assign(this, turnedSize(width, height, orientation), { url, orientation, bitmap: null, errors: null });
   }
 
   async load() {
-    this.bitmap ??= await api.bitmap(this.url(FIRST));
+    this.bitmap ??= await this.fetch(this.url(FIRST));
     return this;
   }
+
+  fetch = async (url) => turned(await api.bitmap(url), this.orientation);
 
   /** Load all pixels, where the bitmap is smaller than the picture. False where there is nothing to gain. */
   async sharpen() {
     const longest = Math.max(this.width, this.height);
     if (this.full || !this.bitmap || Math.max(this.bitmap.width, this.bitmap.height) >= longest) return false;
     this.full = true;
-    this.bitmap = await api.bitmap(this.url(Math.min(longest, MOST)));
+    this.bitmap = await this.fetch(this.url(Math.min(longest, MOST)));
     return true;
   }
 }
 
 export const fileLayer = (file) =>
-  new Layer((max) => `/api/files/${file.file}/preview.png?max=${max}`, file.width, file.height);
+  new Layer((max) => `/api/files/${file.file}/preview.png?max=${max}`, file, file.orientation);
 
-export const resultLayer = (job) =>
-  new Layer((max) => `/api/jobs/${job.job}/preview.png?max=${max}`, job.result.width, job.result.height);
+export const resultLayer = (job, orientation) =>
+  new Layer((max) => `/api/jobs/${job.job}/preview.png?max=${max}`, job.result, orientation);
 
 export function canvasOf(width, height) {
   const canvas = document.createElement("canvas");

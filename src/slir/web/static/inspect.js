@@ -3,6 +3,7 @@
 import { api } from "./api.js";
 import { $, el, number } from "./dom.js";
 import { patchCanvas } from "./images.js";
+import { turned, turnedPlace } from "./orient.js";
 
 const CHANNELS = ["Red", "Green", "Blue", "Alpha"];
 
@@ -16,11 +17,11 @@ export class Inspector {
     for (const name of ["row", "col"]) $(name).addEventListener("keydown", (event) => event.key === "Enter" && again());
   }
 
-  /** Another run is shown: the place is forgotten where it lies outside. */
-  use(job) {
+  /** Another run is shown. orientation : of its picture; places here count pixels as they are stored. */
+  use(job, orientation) {
     if (this.job?.job === job?.job) return;
     this.abort?.abort();
-    this.job = job;
+    Object.assign(this, { job, orientation });
     this.viewer.marker = null;
     this.words = $("place").textContent = "";
     $("pixel-answer").replaceChildren();
@@ -39,7 +40,7 @@ export class Inspector {
     }
     [row, col] = [Math.floor(row), Math.floor(col)];
     [$("row").value, $("col").value] = [row, col];
-    this.viewer.marker = { row, col };
+    this.viewer.marker = turnedPlace({ row, col }, job.result, this.orientation);
     this.viewer.draw();
     this.abort?.abort();
     const { signal } = (this.abort = new AbortController());
@@ -57,7 +58,7 @@ export class Inspector {
       this.words = inShort(pixel);
       return drawPixel(pixel);
     };
-    await Promise.all([fill(parts[0], api.pixel, values), fill(parts[1], api.explain, drawPatches)]);
+    await Promise.all([fill(parts[0], api.pixel, values), fill(parts[1], api.explain, (told) => drawPatches(told, this.orientation))]);
     if (signal.aborted) return;
     $("pixel-answer").replaceChildren(...parts);
     this.#say(`Row ${row}, column ${col}`);
@@ -122,10 +123,11 @@ function keys() {
 }
 
 /** What the patches add up to, and the patches with their weights. */
-function drawPatches(told) {
+function drawPatches(told, orientation) {
+  const drawn = (pixels, words) => labelled(turned(patchCanvas(pixels), orientation), words);
   const most = Math.max(...told.patches.map((patch) => Math.abs(patch.weight)), 1e-12);
   const sums = [["restored", "Restored here"], ["pull", "Patches’ sum"]].filter(([key]) => told[key]);
-  const together = sums.map(([key, text]) => el("li", {}, labelled(patchCanvas(told[key]), text), el("p", { text })));
+  const together = sums.map(([key, text]) => el("li", {}, drawn(told[key], text), el("p", { text })));
   const patches = told.patches.map((patch) => {
     const bar = el("i");
     bar.style.width = `${(Math.abs(patch.weight) / most) * 100}%`;
@@ -133,7 +135,7 @@ function drawPatches(told) {
     const weight = `${patch.weight < 0 ? "−" : ""}${number(Math.abs(patch.weight), 2)}`;
     const words = `Weight ${weight}, from ${from}`;
     return el("li", { class: patch.weight < 0 ? "minus" : undefined, title: from },
-      labelled(patchCanvas(patch.pixels), words), el("div", { class: "bar-of" }, bar), el("p", { text: weight }));
+      drawn(patch.pixels, words), el("div", { class: "bar-of" }, bar), el("p", { text: weight }));
   });
   const sources = [...new Set(told.patches.map((patch) => patch.source))];
   return [

@@ -6,6 +6,7 @@ import { Desk } from "./desk.js";
 import { watch } from "./gestures.js";
 import { Inspector } from "./inspect.js";
 import { shortcuts, tabs } from "./keys.js";
+import { inverse, turned, turnedPlace } from "./orient.js";
 import { formatsInWords, watchForFiles } from "./opening.js";
 import { Painting } from "./painting.js";
 import { listPictures, Pictures } from "./pictures.js";
@@ -66,7 +67,7 @@ function openFiles(files) {
 async function open(picture) {
   settings.suit(picture);
   if (picture.suggested?.mask && picture.mask.empty) {
-    await api.bitmap(`/api/masks/${picture.suggested.mask}.png`).then((image) => picture.mask.load(image), fail);
+    await api.bitmap(`/api/masks/${picture.suggested.mask}.png`).then((image) => picture.mask.load(turned(image, picture.file.orientation)), fail);
   }
   await desk.showPicture(picture);
   $("said").textContent = "";
@@ -120,6 +121,7 @@ function compare(id, on) {
 }
 
 const runHooks = {
+  orientation: (file) => pictures.find(file)?.file.orientation ?? 1,
   open: (job) => {
     uncompare();
     desk.showRun(job);
@@ -163,17 +165,20 @@ $("all-restore").addEventListener("click", async () => {
 $("all-download").addEventListener("click", () => pictures.downloadAll());
 
 /* The picture under the pointer */
+const stored = (place) => turnedPlace(place, viewer.box, inverse(desk.picture.file.orientation));
 watch(viewer, {
   brush: () => painting.brush(),
   painted: () => painting.refresh(),
   ask: (row, col) => {
     if (desk.job?.state !== "done") return;
     tab("tab-result");
-    inspector.ask(row, col).then(() => ($("place").textContent = inspector.words));
+    const place = stored({ row, col });
+    inspector.ask(place.row, place.col).then(() => ($("place").textContent = inspector.words));
   },
   hover: (place) => {
     const inBox = place && place.x >= 0 && place.y >= 0 && place.x < viewer.box.width && place.y < viewer.box.height;
-    $("place").textContent = inBox ? `row ${Math.floor(place.y)}, column ${Math.floor(place.x)}` : inspector.words;
+    const { row, col } = inBox ? stored({ row: Math.floor(place.y), col: Math.floor(place.x) }) : {};
+    $("place").textContent = inBox ? `row ${row}, column ${col}` : inspector.words;
     painting.hover(place);
   },
 });
@@ -193,7 +198,7 @@ function refresh() {
   $("comparing").hidden = !desk.pair;
   $("hint").textContent = desk.pair ? "" : job?.state === "done" ? "Space: before and after · click: ask a pixel" : "Wheel zooms, drag moves";
   showResult(job);
-  inspector.use(job?.state === "done" ? job : null);
+  inspector.use(job?.state === "done" ? job : null, picture?.file.orientation);
   listRuns(runs, runHooks, { now: job?.job, ticked });
   listPictures(pictures, pictureHooks, picture);
   painting.refresh();

@@ -1,6 +1,7 @@
 // What is missing in a picture, painted by strokes that can be undone.
 
 import { canvasOf, pixelsOf } from "./images.js";
+import { turned } from "./orient.js";
 
 const RUBY = "#ff3b3b"; // the red film that retouchers cut their masks from
 
@@ -58,8 +59,8 @@ export class Mask {
     this.#redraw();
   }
 
-  /** White where a pixel is missing, black elsewhere, nothing between: {blob, share}. */
-  async png() {
+  /** White where a pixel is missing, black elsewhere, nothing between, turned: {blob, share}. */
+  async png(orientation) {
     const data = pixelsOf(this.canvas);
     let missing = 0;
     for (let i = 0; i < data.data.length; i += 4) {
@@ -69,7 +70,7 @@ export class Mask {
     }
     const canvas = canvasOf(this.width, this.height);
     canvas.getContext("2d").putImageData(data, 0, 0);
-    const blob = await new Promise((done) => canvas.toBlob(done, "image/png"));
+    const blob = await new Promise((done) => turned(canvas, orientation).toBlob(done, "image/png"));
     return { blob, share: missing / (this.width * this.height) };
   }
 

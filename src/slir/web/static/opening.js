@@ -30,7 +30,10 @@ export function watchForFiles(take, takePsf) {
   });
 }
 
-const NAMES = { jpg: "JPEG", jpeg: "JPEG", tif: "TIFF", tiff: "TIFF", webp: "WebP", fit: "FITS", fts: "FITS", zarr: "OME-Zarr" };
+const NAMES = {
+  jpg: "JPEG", jpe: "JPEG", jpeg: "JPEG", jfif: "JPEG", tif: "TIFF", tiff: "TIFF", btf: "TIFF", tf8: "TIFF", webp: "WebP",
+  fit: "FITS", fts: "FITS", fz: "FITS", zarr: "OME-Zarr",
+};
 
 /** The kinds of files, each once, as people write them. */
 export function formatsInWords(endings) {

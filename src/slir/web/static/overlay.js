@@ -1,6 +1,5 @@
 // The legend of what lies over the picture: the error map's colours, or the difference's greys.
 
-import { api } from "./api.js";
 import { $, number } from "./dom.js";
 import { coloured, GAIN, heat } from "./images.js";
 
@@ -12,7 +11,7 @@ export async function loadErrors(pairs) {
   await Promise.all(
     known.map(async ([job, layer]) => {
       if (layer.errors && layer.errorsTop === top) return;
-      layer.errorMap ??= await api.bitmap(`/api/jobs/${job.job}/error.png?max=2048`);
+      layer.errorMap ??= await layer.fetch(`/api/jobs/${job.job}/error.png?max=2048`);
       layer.errors = coloured(layer.errorMap, job.result.max_error / top);
       layer.errorsTop = top;
     }),

@@ -71,7 +71,7 @@ export class Painting {
       const detail = "Choose a PNG, JPEG or WebP picture that is white where pixels are missing.";
       throw new Problem({ title: "This file is no mask", detail });
     });
-    const { width, height } = this.desk.picture.file;
+    const { width, height } = this.desk.picture.layer;
     if (image.width !== width || image.height !== height) {
       const detail = `It has ${image.width} × ${image.height} pixels, the picture ${width} × ${height}.`;
       throw new Problem({ title: "The mask is not as large as the picture", detail });

@@ -4,7 +4,8 @@ import { api, Problem } from "./api.js";
 import { $, el, save, sleep } from "./dom.js";
 import { fileLayer } from "./images.js";
 import { Mask } from "./mask.js";
-import { isFinal, stateInWords } from "./runs.js";
+import { inverse, turnedSize } from "./orient.js";
+import { isFinal, stateInWords, thumbnail } from "./runs.js";
 
 const ABREAST = 3; // jobs of a batch that wait or run at a time; the server's queue is everybody's
 
@@ -14,7 +15,7 @@ export class Picture {
     this.file = file;
     this.suggested = file.settings ?? null;
     this.layer = fileLayer(file);
-    this.mask = new Mask(file.width, file.height);
+    this.mask = new Mask(this.layer.width, this.layer.height);
   }
 
   /** The mask on the server, sent when it has changed. */
@@ -22,7 +23,7 @@ export class Picture {
     if (this.mask.empty) throw new Problem({ title: "Nothing is painted yet", detail: "Choose Paint and brush over what is to be filled in." });
     if (this.mask.sent !== this.mask.version) {
       const { version } = this.mask;
-      const { blob, share } = await this.mask.png();
+      const { blob, share } = await this.mask.png(inverse(this.file.orientation));
       if (share === 0) throw new Problem({ title: "Nothing is painted yet", detail: "All of the mask is erased." });
       this.mask.id = (await api.mask(this.file.file, blob)).mask;
       this.mask.sent = version;
@@ -162,7 +163,7 @@ function row(entry, runs, hooks, now) {
     "li",
     { class: picture && picture === now ? "now" : undefined, "data-state": bad ? "refused" : job?.state ?? entry.state },
     picture
-      ? el("img", { src: `/api/files/${picture.file.file}/preview.png?max=96`, alt: "", loading: "lazy", width: 48, height: 48 })
+      ? thumbnail(`/api/files/${picture.file.file}/preview.png?max=96`, picture.file.orientation)
       : el("span", { class: "blank" }),
     el("button", { type: "button", class: "open", text: entry.name, disabled: !picture, click: () => hooks.open(picture) }),
     el("span", { class: bad ? "what bad" : "what", text: words, title: words }),
@@ -177,7 +178,8 @@ function row(entry, runs, hooks, now) {
 export function facts(file) {
   const [, kind, bits] = /^([a-z]+)(\d+)$/.exec(file.dtype) ?? [];
   const depth = bits ? `${bits}-bit${kind === "float" ? " floats" : ""}` : file.dtype;
-  const parts = [`${file.width} × ${file.height}`, file.colour ? "colour" : "grey", depth];
+  const { width, height } = turnedSize(file.width, file.height, file.orientation);
+  const parts = [`${width} × ${height}`, file.colour ? "colour" : "grey", depth];
   if (file.planes > 1) parts.push(`${file.planes} planes, the first is shown`);
   return parts.join(", ");
 }

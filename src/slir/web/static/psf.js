@@ -3,6 +3,7 @@
 import { api } from "./api.js";
 import { $, choose, chosen, settled } from "./dom.js";
 import { Grid } from "./grid.js";
+import { inverse, turnedAngle, turnedRows } from "./orient.js";
 
 const NAMES = { motion: "Motion", defocus: "Defocus", gaussian: "Gaussian", drawn: "Drawn by hand", file: "From a file" };
 
@@ -29,10 +30,12 @@ export class Psf {
     $("psf-file").addEventListener("change", () => this.take($("psf-file").files[0]));
   }
 
-  /** The id of what is shown, made first where need be; null where there is nothing to make it from. */
-  async ready() {
+  /** The id of what is shown, for a picture that is stored so; null where there is nothing to make it from. */
+  async ready(orientation = 1) {
     if (!this.id) await this.make();
-    return this.id;
+    const kind = chosen("psf-kind");
+    if (!this.id || orientation === 1 || !["motion", "drawn"].includes(kind)) return this.id; // others are round, or as they are
+    return (await api.psf({ kind, ...this.#parameters(kind, inverse(orientation)) })).psf;
   }
 
   /** Take over a builder's settings, as an example suggests them. */
@@ -71,11 +74,11 @@ export class Psf {
     }
   }
 
-  #parameters(kind) {
+  #parameters(kind, orientation = 1) {
     const value = (name) => this.sliders[`psf-${name}`].value;
-    if (kind === "motion") return { length: value("length"), angle: value("angle") };
+    if (kind === "motion") return { length: value("length"), angle: orientation === 1 ? value("angle") : turnedAngle(value("angle"), orientation) };
     if (kind === "defocus") return { radius: value("radius") };
-    return kind === "gaussian" ? { width: value("width") } : { pixels: this.grid.pixels() };
+    return kind === "gaussian" ? { width: value("width") } : { pixels: turnedRows(this.grid.pixels(), orientation) };
   }
 
   #show(made, words, bad = false) {

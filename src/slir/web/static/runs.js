@@ -3,6 +3,7 @@
 import { api, problemOf } from "./api.js";
 import { $, el, number, sleep } from "./dom.js";
 import { resultLayer } from "./images.js";
+import { cssTurn } from "./orient.js";
 import { inWords } from "./settings.js";
 
 const FINAL = ["done", "failed", "cancelled"];
@@ -10,7 +11,7 @@ export const isFinal = (job) => FINAL.includes(job.state);
 
 /** Where a job stands, in words. */
 export function stateInWords(job) {
-  if (job.state === "queued") return job.position > 0 ? `Waiting, ${job.position} before it` : "Waiting";
+  if (job.state === "queued") return job.position > 1 ? `Waiting, ${job.position - 1} before it` : "Waiting";
   if (job.state === "running") return job.message || (job.stages ? `Stage ${job.stage} of ${job.stages}` : "Running");
   if (job.state === "failed") return problemOf(job).title;
   return job.state === "cancelled" ? "Cancelled" : `Done in ${number(job.seconds, 2)} s`;
@@ -55,9 +56,9 @@ export class Runs extends EventTarget {
     return merged;
   }
 
-  /** The result's picture, kept. */
-  layer(job) {
-    if (!this.layers.has(job.job)) this.layers.set(job.job, resultLayer(job));
+  /** The result's picture, kept. orientation : of the picture that it was made from. */
+  layer(job, orientation) {
+    if (!this.layers.has(job.job)) this.layers.set(job.job, resultLayer(job, orientation));
     return this.layers.get(job.job);
   }
 
@@ -117,7 +118,7 @@ export class Runs extends EventTarget {
   }
 }
 
-/** Draw the list. `hooks`: open(job), compare(ids), remove(id); `now` the shown job's id, `ticked` the compared ones. */
+/** Draw the list. `hooks`: open(job), compare(id, on), remove(id), orientation(file); `now` the shown job's id, `ticked` the compared ones. */
 export function listRuns(runs, hooks, { now, ticked }) {
   const focused = document.activeElement?.closest("#runs [data-key]")?.dataset.key;
   $("runs").replaceChildren(...runs.list.map((job) => row(job, hooks, { now, ticked })));
@@ -125,11 +126,18 @@ export function listRuns(runs, hooks, { now, ticked }) {
   $("runs-count").textContent = runs.jobs.size || "";
 }
 
+/** A small picture of one on the server. */
+export function thumbnail(src, orientation) {
+  const image = el("img", { src, alt: "", loading: "lazy", width: 48, height: 48 });
+  image.style.transform = cssTurn(orientation);
+  return image;
+}
+
 function row(job, hooks, { now, ticked }) {
   const done = job.state === "done";
   const words = done ? `${inWords(job.settings)} · ${number(job.seconds, 2)} s` : `${inWords(job.settings)} · ${stateInWords(job)}`;
   const picture = done
-    ? el("img", { src: `/api/jobs/${job.job}/preview.png?max=96`, alt: "", loading: "lazy", width: 48, height: 48 })
+    ? thumbnail(`/api/jobs/${job.job}/preview.png?max=96`, hooks.orientation(job.file))
     : el("span", { class: "blank" });
   const tick = el("input", {
     type: "checkbox",

@@ -40,12 +40,12 @@ export class Settings extends EventTarget {
     const task = suggested?.task ?? file.task_hint;
     if (task) choose("task", task);
     if (suggested?.factor) choose("factor", String(suggested.factor));
+    this.#taskChanged();
     const sigma = suggested?.sigma;
-    if (typeof sigma === "number") {
+    if (sigma > 0) {
       $("noise").value = "number";
       this.sliders.sigma.value = sigma;
-    } else if (typeof sigma === "string") $("noise").value = sigma;
-    this.#taskChanged();
+    } else if (suggested) $("noise").value = String(sigma ?? "auto");
     this.#noiseChanged();
     if (suggested?.psf) this.psf.use(suggested.psf);
   }
@@ -56,7 +56,7 @@ export class Settings extends EventTarget {
     const settings = { file: picture.file.file, task, sigma: this.#sigma(), error_map: true };
     if (task === "upsample") settings.factor = Number(chosen("factor"));
     if (task === "deblur") {
-      settings.psf = await this.psf.ready();
+      settings.psf = await this.psf.ready(picture.file.orientation);
       settings.border = $("border").value;
       if (!settings.psf) throw new Problem({ title: "There is no blur yet", detail: $("psf-words").textContent });
     }
@@ -67,7 +67,8 @@ export class Settings extends EventTarget {
 
   #sigma() {
     const kind = $("noise").value;
-    return kind === "number" ? this.sliders.sigma.value : kind;
+    if (kind === "number") return this.sliders.sigma.value;
+    return kind === "0" ? 0 : kind;
   }
 
   #white() {
@@ -91,12 +92,22 @@ export class Settings extends EventTarget {
   #taskChanged() {
     $("task-words").textContent = WORDS[this.task];
     for (const part of document.querySelectorAll("[data-task]")) part.hidden = part.dataset.task !== this.task;
-    const photons = $("noise").querySelector("[value=poisson-gaussian]");
-    photons.hidden = photons.disabled = this.task !== "denoise";
-    if (photons.disabled && $("noise").value === photons.value) $("noise").value = "auto";
+    this.#noiseFor(this.task);
     if (this.task === "deblur" && !this.psf.id) this.psf.make();
     this.#noiseChanged();
     this.dispatchEvent(new Event("task"));
+  }
+
+  /** What the command line takes by default; what cannot be is not offered. */
+  #noiseFor(task) {
+    const noisy = task === "denoise" || task === "deblur";
+    const offer = (value, on) => {
+      const option = $("noise").querySelector(`[value="${value}"]`);
+      option.hidden = option.disabled = !on;
+    };
+    offer("poisson-gaussian", task === "denoise");
+    offer("0", task !== "denoise");
+    if ($("noise").value !== "number") $("noise").value = noisy ? "auto" : "0";
   }
 
   #noiseChanged() {
@@ -110,6 +121,6 @@ export function inWords(settings) {
   const words = [TASKS[settings.task] ?? settings.task];
   if (settings.task === "upsample") words[0] += ` ${settings.factor} ×`;
   const { sigma } = settings;
-  words.push(sigma === "auto" ? "σ auto" : sigma === "poisson-gaussian" ? "photon noise" : `σ ${number(Number(sigma))}`);
+  if (Number(sigma) !== 0) words.push(sigma === "auto" ? "σ auto" : sigma === "poisson-gaussian" ? "photon noise" : `σ ${number(Number(sigma))}`);
   return words.join(", ");
 }
