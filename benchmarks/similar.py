@@ -69,11 +69,11 @@ def main() -> None:
     noisy = pilot + 0.1 * torch.randn(321, 481, generator=generator)
     find = partial(match, size=SIZE, radius=RADIUS, stride=STRIDE, count=COUNT)
     filtered = partial(collaborate, size=SIZE)
-    groups = find(pilot)
+    groups, _ = find(pilot)
     ours, plain = (way(noisy, pilot, groups, 0.01) for way in (filtered, plain_collaborate))
     assert torch.allclose(ours, plain, rtol=0, atol=1e-4)
     pairs: dict[str, tuple[Callable[[], Tensor], Callable[[], Tensor]]] = {
-        "match": (lambda: find(pilot), lambda: plain_match(pilot)),
+        "match": (lambda: find(pilot)[0], lambda: plain_match(pilot)),
         "collaborate": (
             lambda: filtered(noisy, pilot, groups, 0.01),
             lambda: plain_collaborate(noisy, pilot, groups, 0.01),

@@ -38,7 +38,7 @@ from slir.model import Model
 from slir.operators import Blur, Compose, Downsample, Identity, Linear, Mask, Operator
 from slir.plans import Plan, StagePlan, cascade_plan
 from slir.restoration import advance, begin_learnt, restore
-from slir.similar import collaborate, match
+from slir.similar import collaborate, faded, match
 from slir.solvers import system
 from slir.solvers.cg import cg
 from slir.views import VIEWS, Before, Data, Estimate, InverseResidual, Similar, State, View, look, view_from
@@ -326,16 +326,16 @@ def test_similar_is_the_filter_of_slir_similar(shape: tuple[int, int]) -> None:
     state = State(x, Identity(), x, z, 1.0)
     view = Similar(size=8, count=5, stride=3, radius=6)
     size = min(8, *shape)
-    groups = match(z, size=size, radius=6, stride=3, count=5)
-    expected = collaborate(x, z, groups, 0.49, size=size) - z
+    groups, distances = match(z, size=size, radius=6, stride=3, count=5)
+    expected = collaborate(x, z, groups, 0.49, size=size, weights=faded(distances)) - z
     torch.testing.assert_close(view.see(state, 0.7), expected, rtol=0, atol=1e-12)
 
 
 def test_similar_compares_what_lies_around_its_patches() -> None:
     x, z = noise((30, 33), 1), noise((30, 33), 2)
     view = Similar(size=4, count=5, stride=3, radius=6, like=8)
-    groups = match(z, size=8, radius=6, stride=3, count=5) + 2 * 33 + 2
-    expected = collaborate(x, z, groups, 0.49, size=4) - z
+    groups, distances = match(z, size=8, radius=6, stride=3, count=5)
+    expected = collaborate(x, z, groups + 2 * 33 + 2, 0.49, size=4, weights=faded(distances)) - z
     torch.testing.assert_close(view.see(State(x, Identity(), x, z, 1.0), 0.7), expected, rtol=0, atol=1e-12)
 
 
@@ -351,8 +351,8 @@ def test_similar_of_a_coarser_image(shape: tuple[int, int]) -> None:
     found = view.see(State(x, Identity(), x, z, 1.0), 0.7)
     assert found.shape == shape
     if even == shape:
-        groups = match(coarse_z, size=4, radius=6, stride=2, count=5)
-        change = collaborate(coarse_x, coarse_z, groups, 0.35**2, size=4) - coarse_z
+        groups, distances = match(coarse_z, size=4, radius=6, stride=2, count=5)
+        change = collaborate(coarse_x, coarse_z, groups, 0.35**2, size=4, weights=faded(distances)) - coarse_z
         spread = torch.nn.functional.interpolate(change[None, None], scale_factor=2, mode="bicubic")[0, 0]
         torch.testing.assert_close(found, spread)
     flat = torch.full(shape, 0.7, dtype=x.dtype)
@@ -362,7 +362,7 @@ def test_similar_of_a_coarser_image(shape: tuple[int, int]) -> None:
 def test_matches_are_found_once_for_all_who_compare_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def counted(pilot: Tensor, **own: int) -> Tensor:
+    def counted(pilot: Tensor, **own: int) -> tuple[Tensor, Tensor]:
         asked.append(own)
         return match(pilot, **own)
 
@@ -378,8 +378,9 @@ def test_matches_are_found_once_for_all_who_compare_alike(monkeypatch: pytest.Mo
     settled = tuple(dataclasses.replace(view, rematch=False) if isinstance(view, Similar) else view for view in both)
     again, _ = look(moved, settled, 0.7)
     assert not asked
-    groups = match(z, size=6, radius=16, stride=3, count=8)  # z's, not later's
-    torch.testing.assert_close(again[1], collaborate(x, later, groups, 0.49, size=6) - later)
+    groups, distances = match(z, size=6, radius=16, stride=3, count=8)  # z's, not later's
+    expected = collaborate(x, later, groups, 0.49, size=6, weights=faded(distances)) - later
+    torch.testing.assert_close(again[1], expected)
     look(moved, both, 0.7)
     assert len(asked) == 1
     asked.clear()

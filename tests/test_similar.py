@@ -16,7 +16,7 @@ from slir import similar
 from slir.compute import rows_that_fit
 from slir.errors import InputError
 from slir.patches import PatchGrid
-from slir.similar import collaborate, match
+from slir.similar import FADE, collaborate, faded, match
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -56,14 +56,20 @@ def settings_of_match(draw: DrawFn) -> tuple[tuple[int, int], dict[str, int]]:
     return shape, given
 
 
+def groups_of(x: torch.Tensor, **given: int) -> torch.Tensor:
+    return match(x, **given)[0]
+
+
 def check_match(x: np.ndarray, given: dict[str, int], dtype: torch.dtype) -> None:
     """Distances, not names, are compared: among equals any order will do."""
     size, width = given["size"], x.shape[1]
     expected = reference.match(x, **given)
-    found = match(torch.from_numpy(x).to(dtype), **given)
+    found, distances = match(torch.from_numpy(x).to(dtype), **given)
     assert found.dtype == torch.int32
     assert found.shape == (len(expected), given["count"])
-    for group, answer in zip(found.tolist(), expected):
+    assert distances.shape == (len(expected), given["count"] + 1)
+    one_more = reference.match(x, **{**given, "count": given["count"] + 1})
+    for group, apart, answer, longer in zip(found.tolist(), distances.tolist(), expected, one_more):
         corners = [divmod(first, width) for first in group]
         own = corners[0]
         assert own == answer[0][1]
@@ -78,6 +84,9 @@ def check_match(x: np.ndarray, given: dict[str, int], dtype: torch.dtype) -> Non
         np.testing.assert_array_equal(
             [reference.distance(x, own, corner, size) for corner in corners], [distance for distance, _ in answer]
         )
+        known = [distance for distance, _ in longer[: len({corner for _, corner in longer})]]
+        known += [np.inf] * (len(longer) - len(known))
+        np.testing.assert_array_equal(apart, [-1, *known[1:]])
 
 
 @settings(max_examples=60, deadline=None)
@@ -126,34 +135,34 @@ def test_small_differences_on_a_bright_image() -> None:
     """‖a‖² + ‖b‖² − 2ab would lose them all in float32."""
     x = 500 + image((20, 22)) / 2**14  # both dtypes hold it exactly
     given = {"size": 6, "radius": 7, "stride": 3, "count": 9}
-    single, double = (match(torch.from_numpy(x).to(dtype), **given) for dtype in DTYPES)
+    single, double = (groups_of(torch.from_numpy(x).to(dtype), **given) for dtype in DTYPES)
     assert torch.equal(single, double)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_units_do_not_matter(dtype: torch.dtype) -> None:
     x = noise((40, 53)).to(dtype)
-    assert torch.equal(match(x), match(1000 * x))
-    assert torch.equal(match(x), match(1e-3 * x))
+    assert torch.equal(groups_of(x), groups_of(1000 * x))
+    assert torch.equal(groups_of(x), groups_of(1e-3 * x))
 
 
 def test_tiles_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     x = noise((50, 71))
-    groups = match(x, radius=9)
+    groups = groups_of(x, radius=9)
     for tile in (1, 17, 31, 1000):
         monkeypatch.setitem(similar.TILE, "cpu", tile)
-        assert torch.equal(match(x, radius=9), groups)
+        assert torch.equal(groups_of(x, radius=9), groups)
 
 
 def test_a_small_budget_makes_small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """The squared differences of a tile, the largest array there is, stay within what `compute` allows."""
     x, sizes = noise((60, 71)), []
-    groups = match(x, radius=9)
+    groups = groups_of(x, radius=9)
     real = similar._match_tile
 
     def spy(
         pilot: torch.Tensor, around: torch.Tensor, row: similar._Run, col: similar._Run, count: int
-    ) -> torch.Tensor:
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         sizes.append(around[row.pixels, col.pixels].numel() * pilot.element_size())
         return real(pilot, around, row, col, count)
 
@@ -161,7 +170,7 @@ def test_a_small_budget_makes_small_tiles(monkeypatch: pytest.MonkeyPatch) -> No
     for budget in (2**21, 2**22, 2**23):
         sizes.clear()
         monkeypatch.setattr(sys.modules[rows_that_fit.__module__], "CPU_BUDGET", budget)
-        assert torch.equal(match(x, radius=9), groups)
+        assert torch.equal(groups_of(x, radius=9), groups)
         assert len(sizes) > 1
         assert max(sizes) < budget / 3
 
@@ -176,14 +185,20 @@ def grouped(shape: tuple[int, int], size: int, stride: int, count: int, seed: in
 
 
 def check_collaborate(
-    groups: torch.Tensor, shape: tuple[int, int], size: int, variance: float, dtype: torch.dtype
+    groups: torch.Tensor,
+    shape: tuple[int, int],
+    size: int,
+    variance: float,
+    dtype: torch.dtype,
+    weights: torch.Tensor | None = None,
 ) -> torch.Tensor:
     pilot = image(shape) / 500
     noisy = pilot + 0.1 * noise(shape).numpy()
     corners = [[divmod(first, shape[1]) for first in group] for group in groups.tolist()]
-    expected = reference.collaborate(noisy, pilot, corners, variance, size)
+    known = None if weights is None else weights.double().numpy()
+    expected = reference.collaborate(noisy, pilot, corners, variance, size, known)
     y, x = (torch.from_numpy(a).to(dtype) for a in (noisy, pilot))
-    found = collaborate(y, x, groups, variance, size=size)
+    found = collaborate(y, x, groups, variance, size=size, weights=weights)
     assert found.dtype == dtype
     np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-12 if dtype == torch.float64 else 5e-6)
     return found
@@ -206,8 +221,59 @@ def test_collaborate_against_one_group_at_a_time(
     shape: tuple[int, int], size: int, stride: int, count: int, variance: float, dtype: torch.dtype
 ) -> None:
     x = torch.from_numpy(image(shape))
-    check_collaborate(match(x, size=size, stride=stride, count=count), shape, size, variance, dtype)
+    check_collaborate(groups_of(x, size=size, stride=stride, count=count), shape, size, variance, dtype)
     check_collaborate(grouped(shape, size, stride, count), shape, size, variance, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_members_that_count_less(dtype: torch.dtype) -> None:
+    shape, groups = (24, 31), grouped((24, 31), 6, 3, 12)
+    weights = torch.from_numpy(np.random.default_rng(1).random(groups.shape)).to(dtype)
+    weights[:, 0], weights[:, -1] = 1, 0
+    found = check_collaborate(groups, shape, 6, 0.01, dtype, weights)
+    without = check_collaborate(groups[:, :-1], shape, 6, 0.01, dtype, weights[:, :-1])
+    torch.testing.assert_close(found, without)  # who counts for nothing may as well be away
+    ones = check_collaborate(groups, shape, 6, 0.01, dtype, torch.ones_like(weights))
+    assert not torch.allclose(found, ones, atol=1e-3)
+
+
+def test_who_is_about_to_leave_counts_for_nothing() -> None:
+    inf = float("inf")
+    distances = torch.tensor(
+        [
+            [-1, 1, 100 - 100 * FADE, 100 - 50 * FADE, 100, 100],
+            [-1, 0, 0, 0, 0, 0],  # copies of one patch
+            [-1, 2, 3, inf, inf, inf],  # three candidates, two of them repeated
+            [-1, 0, 0, 0, 0, 5],
+        ]
+    )
+    expected = torch.tensor([[1, 1, 1, 0.5, 0], [1] * 5, [1] * 5, [1] * 5])
+    torch.testing.assert_close(faded(distances), expected.float(), rtol=0, atol=1e-5)
+
+
+def test_groups_change_steadily_with_the_image() -> None:
+    """Two candidates that change places as the pilot moves by next to nothing: names jump, the result does not."""
+    pilot, y = noise((40, 45)), noise((40, 45), 1)
+    given = {"size": 6, "radius": 6, "stride": 4, "count": 10}
+
+    def filtered(x: torch.Tensor, *, soft: bool) -> torch.Tensor:
+        groups, distances = match(x, **given)
+        return collaborate(y, x, groups, 0.5, size=6, weights=faded(distances) if soft else None)
+
+    way = noise((40, 45), 2)
+    low, high = 0.0, 0.2
+    before = match(pilot, **given)[0].sort(1).values
+    assert not torch.equal(match(pilot + high * way, **given)[0].sort(1).values, before)
+    for _ in range(40):  # to where a group first changes
+        middle = (low + high) / 2
+        same = torch.equal(match(pilot + middle * way, **given)[0].sort(1).values, before)
+        low, high = (middle, high) if same else (low, middle)
+    hard, soft = (
+        float((filtered(pilot + high * way, soft=own) - filtered(pilot + low * way, soft=own)).abs().max())
+        for own in (False, True)
+    )
+    assert hard > 1e-3
+    assert soft < 1e-9
 
 
 @pytest.mark.parametrize("k", [1, similar.SIDE, similar.SIDE + 1, 49, 3 * similar.SIDE])
@@ -235,7 +301,7 @@ def test_the_pilot_stays_where_no_patch_lies(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_chunks_do_not_matter(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     x = noise((40, 53)).to(dtype)
-    groups, y = match(x), x + 0.1 * noise((40, 53), 1).to(dtype)
+    groups, y = groups_of(x), x + 0.1 * noise((40, 53), 1).to(dtype)
     expected = collaborate(y, x, groups, 0.3)
     for most in (1, 7, 10**6):
         monkeypatch.setattr(similar, "GROUPS", most)
@@ -247,10 +313,10 @@ def test_chunks_do_not_matter(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatc
 def test_the_same_every_time(threads: int) -> None:
     torch.set_num_threads(threads)  # the fixture sets it back
     x, y = noise((70, 83)).float(), noise((70, 83), 1).float()
-    groups = match(x, size=6, count=48)
+    groups = groups_of(x, size=6, count=48)
     first = collaborate(y, x, groups, 0.5, size=6)
     for _ in range(3):
-        assert torch.equal(match(x, size=6, count=48), groups)
+        assert torch.equal(groups_of(x, size=6, count=48), groups)
         assert torch.equal(collaborate(y, x, groups, 0.5, size=6), first)
 
 
@@ -260,7 +326,7 @@ def test_no_noise_gives_back_what_was_seen(variance: float | torch.Tensor, dtype
     noisy = noise((30, 41), 1).to(dtype)
     for pilot in (noise((30, 41)), torch.zeros(30, 41), torch.full((30, 41), 0.7), texture((30, 41))):
         for count in (1, 16, 100):
-            groups = match(pilot.to(dtype), count=count)
+            groups = groups_of(pilot.to(dtype), count=count)
             assert torch.equal(collaborate(noisy, pilot.to(dtype), groups, variance), noisy)
 
 
@@ -274,7 +340,7 @@ def test_little_noise_takes_little(variance: float, contrast: float, dtype: torc
     for pilot in (noise((30, 41)), edge, texture((30, 41)), edge + 1e-4 * noise((30, 41))):
         x = contrast * pilot.to(dtype)
         y = x + variance**0.5 * noise((30, 41), 1).to(dtype)
-        found = collaborate(y, x, match(x), variance)
+        found = collaborate(y, x, groups_of(x), variance)
         assert (found - y).abs().max() < 10 * variance**0.5 + 1e-6 * contrast
 
 
@@ -283,12 +349,12 @@ def test_little_noise_takes_little(variance: float, contrast: float, dtype: torc
 def test_a_patch_alone_is_its_own_mean(variance: float, dtype: torch.dtype) -> None:
     """Groups of one have C = 0 and y = ȳ."""
     x, y = noise((30, 41)).to(dtype), noise((30, 41), 1).to(dtype)
-    assert torch.equal(collaborate(y, x, match(x, count=1), variance), y)
+    assert torch.equal(collaborate(y, x, groups_of(x, count=1), variance), y)
 
 
 def test_a_number_or_a_tensor_of_one() -> None:
     x, y = noise((20, 23)), noise((20, 23), 1)
-    groups = match(x)
+    groups = groups_of(x)
     expected = collaborate(y, x, groups, 0.5)
     for variance in (torch.tensor(0.5), torch.tensor(0.5, dtype=torch.float64)):
         assert torch.equal(collaborate(y, x, groups, variance), expected)
@@ -298,7 +364,7 @@ def test_a_number_or_a_tensor_of_one() -> None:
 @pytest.mark.parametrize("variance", [1e-6, 1.0, 1e6])
 def test_a_constant_image_stays(value: float, variance: float) -> None:
     x = torch.full((30, 41), value)
-    torch.testing.assert_close(collaborate(x, x, match(x), variance), x, rtol=3e-7, atol=0)
+    torch.testing.assert_close(collaborate(x, x, groups_of(x), variance), x, rtol=3e-7, atol=0)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -315,7 +381,7 @@ def test_much_noise_leaves_the_means_of_groups(variance: float, dtype: torch.dty
 @pytest.mark.parametrize("unit", [1e-3, 1000.0])
 def test_units_of_the_filter(unit: float, dtype: torch.dtype) -> None:
     x, y = noise((30, 41)).to(dtype), noise((30, 41), 1).to(dtype)
-    groups = match(x)
+    groups = groups_of(x)
     found = collaborate(unit * y, unit * x, groups, unit**2 * 0.3)
     expected = unit * collaborate(y, x, groups, 0.3)
     torch.testing.assert_close(found, expected, rtol=0, atol=unit * (1e-12 if dtype == torch.float64 else 1e-5))
@@ -327,7 +393,7 @@ def test_a_periodic_texture_is_denoised(count: int, gain: float) -> None:
     17.1 dB: the 25 copies within reach would gain 14.0 by their mean, and C tells them from the patches after them."""
     clean = texture((80, 90)).float()
     noisy = clean + 0.2 * noise((80, 90)).float()
-    found = collaborate(noisy, clean, match(clean, count=count), 0.04)
+    found = collaborate(noisy, clean, groups_of(clean, count=count), 0.04)
     assert psnr(found, clean) > psnr(noisy, clean) + gain
 
 
@@ -336,13 +402,13 @@ def test_a_picture_is_denoised_from_a_blurred_pilot() -> None:
     clean = torch.from_numpy(0.2 + 0.6 * ((rows // 12 + cols // 12) % 2)).float()
     noisy = clean + 0.1 * noise((64, 64)).float()
     pilot = torch.nn.functional.avg_pool2d(noisy[None, None], 3, 1, 1, count_include_pad=False)[0, 0]
-    found = collaborate(noisy, pilot, match(pilot), 0.01)
+    found = collaborate(noisy, pilot, groups_of(pilot), 0.01)
     assert psnr(found, clean) > max(psnr(pilot, clean), psnr(noisy, clean)) + 3
 
 
 def test_what_was_passed_is_left_as_it_was() -> None:
     x, y = noise((20, 23)), noise((20, 23), 1)
-    groups, variance = match(x), torch.ones((), dtype=torch.float64)
+    groups, variance = groups_of(x), torch.ones((), dtype=torch.float64)
     before = [a.clone() for a in (x, y, groups, variance)]
     collaborate(y, x, groups, variance)
     for now, then in zip((x, y, groups, variance), before):
@@ -352,8 +418,8 @@ def test_what_was_passed_is_left_as_it_was() -> None:
 def test_views_are_read_as_they_look() -> None:
     x, y = noise((40, 46)), noise((40, 46), 1)
     for view in (lambda a: a.T, lambda a: a[::2, 1::2], lambda a: a[3:30, 5:40]):
-        groups = match(view(x))
-        assert torch.equal(groups, match(view(x).contiguous()))
+        groups = groups_of(view(x))
+        assert torch.equal(groups, groups_of(view(x).contiguous()))
         expected = collaborate(view(y).contiguous(), view(x).contiguous(), groups, 0.5)
         torch.testing.assert_close(collaborate(view(y), view(x), groups, 0.5), expected, rtol=0, atol=1e-12)
 
@@ -369,7 +435,7 @@ def test_views_are_read_as_they_look() -> None:
 )
 def test_bad_input(given: dict[str, int], words: tuple[str, ...]) -> None:
     with pytest.raises(InputError) as caught:
-        match(noise((10, 12)), **given)
+        groups_of(noise((10, 12)), **given)
     for word in words:
         assert word in str(caught.value)
 
@@ -377,13 +443,16 @@ def test_bad_input(given: dict[str, int], words: tuple[str, ...]) -> None:
 def test_images_of_two_shapes() -> None:
     x = noise((10, 12))
     with pytest.raises(InputError, match=r"pilot must have the noisy image's shape, \(10, 12\), but it is \(12, 10\)"):
-        collaborate(x, x.T, match(x), 1.0)
+        collaborate(x, x.T, groups_of(x), 1.0)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_cpu_and_cuda_agree() -> None:
     x, y = noise((90, 103)), noise((90, 103), 1)
-    groups = match(x)
-    assert torch.equal(match(x.cuda()).cpu(), groups)
-    found = collaborate(y.cuda(), x.cuda(), groups.cuda(), 0.3).cpu()
-    torch.testing.assert_close(found, collaborate(y, x, groups, 0.3), rtol=0, atol=1e-10)
+    groups, distances = match(x)
+    there, apart = match(x.cuda())
+    assert torch.equal(there.cpu(), groups)
+    torch.testing.assert_close(apart.cpu(), distances)
+    weights = faded(distances)
+    found = collaborate(y.cuda(), x.cuda(), there, 0.3, weights=faded(apart)).cpu()
+    torch.testing.assert_close(found, collaborate(y, x, groups, 0.3, weights=weights), rtol=0, atol=1e-10)

@@ -65,9 +65,7 @@ def smooth_start(operator: Operator, y: Tensor, sigma: float) -> Tensor:
         return guess
     weight = (sigma / SLOPE) ** 2
     target = START.get(y.device.type, 3e-7) * guess.numel() ** 0.5 * weight
-    return (
-        System(operator, 1.0, 0.0, weight).solve(operator.adjoint(y), start=guess, target=target, max_steps=200).value
-    )
+    return System(operator, 1.0, 0.0, weight).explain(y, guess, target=target).value
 
 
 def expected_error(operator: Operator, sigma: float, shape: Shape) -> float:
@@ -162,7 +160,7 @@ class Regression(ABC):
 
 @dataclass(frozen=True)
 class CellMaps(Regression):
-    """Ridge per cell (`slir.weights.cell_ridge`): W_cᵀf with c = c(z_p).
+    """Ridge per cell (`slir.weights.cell_ridge`): W_cᵀf with c = c(z_p), or a mean of two cells' close to their border.
 
     maps: W (C, d, k). moment: E[f fᵀ] in training, (d, d): which features, and which of their sums, are ever large.
     """
@@ -172,7 +170,12 @@ class CellMaps(Regression):
     moment: Tensor
 
     def predict(self, seen: Tensor, patches: Tensor) -> Tensor:
-        return apply_maps(self.maps, self.cells.assign(cell_features(patches)), seen)
+        found = self.cells.members(cell_features(patches))
+        wanted = apply_maps(self.maps, found.cell, seen)
+        if len(found.between):
+            other = apply_maps(self.maps, found.other, seen[found.between])
+            wanted[found.between] = wanted[found.between].lerp_(other, found.share[:, None])
+        return wanted
 
     @property
     def device(self) -> torch.device:

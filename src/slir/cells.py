@@ -6,6 +6,7 @@ A cell is found from the patch of the current estimate z, without its mean, in t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,6 +15,23 @@ import torch
 from torch import Tensor
 
 from slir.mixture import Mixture, QuickLikelihood
+
+WIDTH = 0.02
+"""How much likelier, in nats, a patch's cell has to be than the next for the patch to belong to it alone."""
+
+ROOM = 8
+"""On a GPU, where sizes have to be known beforehand, one patch in so many may lie between two cells."""
+
+
+@dataclass(frozen=True)
+class Membership:
+    """cell: of each row, (P,) int64. between: which rows lie close to the border of another cell, (n,).
+    other: that cell, (n,). share: how much it has to say there, (n,), from 0 to ½ at the border itself."""
+
+    cell: Tensor
+    between: Tensor
+    other: Tensor
+    share: Tensor
 
 
 class Cells(ABC):
@@ -24,6 +42,11 @@ class Cells(ABC):
     @abstractmethod
     def assign(self, features: Tensor) -> Tensor:
         """The cell of each row: (P, d) -> (P,), int64."""
+
+    def members(self, features: Tensor) -> Membership:
+        """The same where borders are soft, if this partition has soft ones: (P, d) -> Membership."""
+        cell = self.assign(features)
+        return Membership(cell, cell[:0], cell[:0], features.new_zeros(0))
 
     @abstractmethod
     def to(self, device: torch.device | str, moved: dict[int, Any] | None = None) -> Cells:
@@ -67,14 +90,54 @@ class MixtureCells(Cells):
         return QuickLikelihood(self.mixture.blurred(self.error))
 
     def assign(self, features: Tensor) -> Tensor:
-        parts = features.split(self.likelihood.chunk)
-        return torch.cat([self.likelihood(few.T.contiguous()).argmax(0) for few in parts])
+        return torch.cat([joint.argmax(0) for joint in self._joints(features)])
+
+    def members(self, features: Tensor) -> Membership:
+        """Where a second cell is nearly as likely as the first, both have a say, the second with the share
+
+            s = u₂ / (u₁ + u₂),    u_i = ℓ_i − max(ℓ₃, ℓ₁ − WIDTH), no less than 0
+
+        of the three largest log-likelihoods ℓ. So it is ½ where the two are equally likely, and 0 where the second is
+        about to be another one: what is made of a patch changes steadily with it, and rounding never decides.
+        """
+        cells, between, others, shares, start = [], [], [], [], 0
+        for joint in self._joints(features):
+            first, cell = joint.max(0)
+            joint.scatter_(0, cell[None], -torch.inf)
+            near = _nearest_to_a_border(first - joint.amax(0))
+            other, share = _rivals(first[near], joint[:, near])
+            cells.append(cell)
+            between.append(near + start)
+            others.append(other)
+            shares.append(share)
+            start += len(cell)
+        return Membership(*map(torch.cat, (cells, between, others, shares)))
+
+    def _joints(self, features: Tensor) -> Iterator[Tensor]:
+        """The log-likelihoods of a chunk of rows after the other, (K, p)."""
+        return (self.likelihood(few.T.contiguous()) for few in features.split(self.likelihood.chunk))
 
     def to(self, device: torch.device | str, moved: dict[int, Any] | None = None) -> MixtureCells:
         moved = {} if moved is None else moved
         if id(self.mixture) not in moved:
             moved[id(self.mixture)] = self.mixture.to(device)
         return MixtureCells(moved[id(self.mixture)], self.error.to(device))
+
+
+def _nearest_to_a_border(lead: Tensor) -> Tensor:
+    """Which patches are little likelier in their own cell than in another, from how much they are: (P,) -> (n,)."""
+    if lead.device.type == "cpu":
+        return (lead < WIDTH).nonzero()[:, 0]
+    return lead.topk(-(-len(lead) // ROOM), largest=False).indices
+
+
+def _rivals(first: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
+    """The second likeliest cell and its share: the largest log-likelihood (n,), all others (K, n) -> (n,), (n,)."""
+    second, other = others.max(0)
+    third = others.scatter(0, other[None], -torch.inf).amax(0)
+    beyond = torch.maximum(third, first - WIDTH)
+    own, rival = first - beyond, (second - beyond).clamp_(min=0)
+    return other, (rival / (own + rival)).nan_to_num_(0.0)
 
 
 @dataclass(frozen=True)

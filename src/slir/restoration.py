@@ -18,6 +18,7 @@ from slir.operators import Operator
 from slir.solvers.admm import Dual
 from slir.solvers.solution import Solution, Verdict
 from slir.solvers.system import System
+from slir.trust.record import expected_error_map
 from slir.views import State
 
 Progress = Callable[[int, int, str], None]
@@ -27,12 +28,15 @@ Progress = Callable[[int, int, str], None]
 class Restoration:
     """x: (H, W), on x's own pixels (`operator.crop` gives the part that y shows). stats: one dict a stage.
 
-    residual: root mean square of y − Bx, where y shows anything.
+    residual: root mean square of y − Bx, where y shows anything. unit: of the loop.
+    error: root mean square error to expect at each pixel of x, where that was asked for and the model can say it.
     """
 
     x: Tensor
     stats: list[dict[str, Any]] = field(default_factory=list)
     residual: float = float("nan")
+    unit: float = 1.0
+    error: Tensor | None = None
 
 
 @torch.no_grad()
@@ -46,6 +50,7 @@ def restore(
     generator: torch.Generator | None = None,
     progress: Progress | None = None,
     observe: Callable[[int, Tensor], None] | None = None,
+    errors: bool = False,
 ) -> Restoration:
     """Restore one plane y (h, w) with values in [0, 1], seen through `operator`, by the stages of `model`.
 
@@ -53,6 +58,7 @@ def restore(
     unit: of a cascade's loop, where it is known already.
     observe: called as observe(t, x) with the estimate that stage t is about to see, and once more with the last one. Of
         a cascade that is z, in which its patches agree: x stays close to y until the last stage where B is I.
+    errors: say which error to expect at each pixel (`slir.trust`).
     """
     state = begin(y, operator, model, sigma, unit)
     dual = Dual() if model.splitting == "admm" else None
@@ -71,7 +77,10 @@ def restore(
     if observe:
         observe(len(model.stages), state.x * state.unit)
     residual = float((operator.misfit(state.y, state.x).square().mean() / operator.shows).sqrt()) * state.unit
-    return Restoration(state.x * state.unit, stats, residual)
+    error = expected_error_map(state, model, exact=sigma == 0) if errors else None
+    if error is not None:
+        error = error * state.unit
+    return Restoration(state.x * state.unit, stats, residual, state.unit, error)
 
 
 def begin(y: Tensor, operator: Operator, model: Model, sigma: float, unit: float | None = None) -> State:
@@ -136,8 +145,7 @@ def solve(state: State, wish: Wish, stage: AnyStage) -> tuple[Solution, Tensor]:
     z = moment / diagonal
     if gamma == 0:
         return Solution(z, Verdict.CONVERGED, {"steps": 0, "residual": 0.0}), z
-    rhs = gamma * state.operator.adjoint(state.y) + moment
     tolerance, start = stage.begin(state, z)
     target = tolerance * float(diagonal.mean().abs()) * z.numel() ** 0.5
     system = System(state.operator, gamma, diagonal)
-    return system.solve(rhs, start=start, target=target), z
+    return system.explain(state.y, start, moment=moment, target=target), z

@@ -24,6 +24,9 @@ GROUPS = 1024
 BAND = 64
 """Fewest rows of references that `collaborate` takes at a time."""
 
+FADE = 0.02
+"""Share of the distance to the first patch outside a group within which its members fade out."""
+
 SIDE = 18
 """Largest matrices that `_root_of_inverse` takes whole: smaller ones cost more steps, larger ones more passes."""
 
@@ -61,14 +64,17 @@ def _runs(starts: list[int], length: int, size: int, reach: int, most: int, like
 
 
 @torch.no_grad()
-def match(pilot: Tensor, *, size: int = 8, radius: int = 16, stride: int = 3, count: int = 16) -> Tensor:
-    """The patches of an image that look most like each reference patch: (H, W) -> (G, count) int32.
+def match(pilot: Tensor, *, size: int = 8, radius: int = 16, stride: int = 3, count: int = 16) -> tuple[Tensor, Tensor]:
+    """The patches of an image that look most like each reference patch: (H, W) -> (G, count) int32, (G, count + 1).
 
         d(p, q) = ‖x_p − x_q‖²,  q within `radius` rows and columns of p
 
     The references p are the patches of `PatchGrid((H, W), size, stride)`, row by row. A patch is named by its first
     pixel, row · W + column. Each group begins with its reference, then come the others by distance, ties in no
     particular order. A reference with fewer than `count` candidates, itself included, repeats them in turn.
+
+    The second result are the distances: −1 for the reference, then by size, the last one that of the nearest patch
+    outside the group; infinite where a member is repeated or none is outside. `faded` makes weights of them.
 
     Works in tiles of so many pixels at most, so memory does not grow with the image. In a tile the squared differences
     for all offsets are summed over the patches' rows and then over their columns, both as products with a matrix of
@@ -95,13 +101,14 @@ def match(pilot: Tensor, *, size: int = 8, radius: int = 16, stride: int = 3, co
     # What lies around each pixel, a view (H, W, tall, wide). The padding only keeps it whole: see `outside`.
     around = F.pad(pilot, (left, left, up, up)).unfold(0, tall, 1).unfold(1, wide, 1)
     groups = torch.empty(*map(len, grid.starts), count, dtype=torch.int32, device=pilot.device)
+    distances = pilot.new_empty(*groups.shape[:2], count + 1)
     for row, col in product(rows, cols):
-        groups[row.part, col.part] = _match_tile(pilot, around, row, col, count)
-    return groups.flatten(0, 1)
+        groups[row.part, col.part], distances[row.part, col.part] = _match_tile(pilot, around, row, col, count)
+    return groups.flatten(0, 1), distances.flatten(0, 1)
 
 
-def _match_tile(pilot: Tensor, around: Tensor, row: _Run, col: _Run, count: int) -> Tensor:
-    """The groups of the references in `row` × `col`: (n, n′, count)."""
+def _match_tile(pilot: Tensor, around: Tensor, row: _Run, col: _Run, count: int) -> tuple[Tensor, Tensor]:
+    """The groups of the references in `row` × `col`, (n, n′, count), and their distances, (n, n′, count + 1)."""
     near, here = around[row.pixels, col.pixels], pilot[row.pixels, col.pixels, None, None]
     tall, wide = near.shape[2:]
     # Into an array of our own, since the result would otherwise take its layout from the overlapping view.
@@ -110,16 +117,37 @@ def _match_tile(pilot: Tensor, around: Tensor, row: _Run, col: _Run, count: int)
     distances = (col.box @ summed).view(len(row.starts), -1, tall, wide)  # (n, n′, tall, wide)
     distances.masked_fill_(row.outside[:, None, :, None], torch.inf).masked_fill_(col.outside[:, None, :], torch.inf)
     distances[:, :, tall // 2, wide // 2] = -1  # the reference comes before its exact copies
-    nearest, offsets = distances.flatten(2).topk(min(count, tall * wide), largest=False)
+    nearest, offsets = distances.flatten(2).topk(min(count + 1, tall * wide), largest=False)
     found = nearest.isfinite().sum(2, keepdim=True)
     offsets = offsets.gather(2, torch.arange(count, device=pilot.device) % found)
+    nearest = F.pad(nearest, (0, count + 1 - nearest.shape[2]), value=torch.inf)
     width = pilot.shape[1]
     first = (row.starts - tall // 2)[:, None] * width + (col.starts - wide // 2)  # the window's corner, (n, n′)
-    return first[:, :, None] + offsets // wide * width + offsets % wide
+    return first[:, :, None] + offsets // wide * width + offsets % wide, nearest
+
+
+def faded(distances: Tensor) -> Tensor:
+    """How much each member of a group counts: (G, count + 1) distances from `match` -> (G, count) weights.
+
+        w_i = (d − d_i) / (δ d), between 0 and 1,    d the distance of the nearest patch outside, δ = `FADE`
+
+    A member that is about to leave the group counts for nothing already. So groups change steadily with the image, and
+    rounding never decides. Weights are 1 where all are equally near, and where nothing is left outside.
+    """
+    beyond = distances[:, -1:]
+    return (1 - distances[:, :-1] / beyond).div_(FADE).nan_to_num_(1.0, posinf=1.0).clamp_(0, 1)
 
 
 @torch.no_grad()
-def collaborate(noisy: Tensor, pilot: Tensor, groups: Tensor, variance: float | Tensor, *, size: int = 8) -> Tensor:
+def collaborate(
+    noisy: Tensor,
+    pilot: Tensor,
+    groups: Tensor,
+    variance: float | Tensor,
+    *,
+    size: int = 8,
+    weights: Tensor | None = None,
+) -> Tensor:
     """Groups of similar patches as samples of a Gaussian: (H, W), (H, W) -> (H, W).
 
         ŷ = ȳ_g + C_g (C_g + σ²I)⁻¹ (y − ȳ_g),    C_g = Cov(x_g)
@@ -132,12 +160,14 @@ def collaborate(noisy: Tensor, pilot: Tensor, groups: Tensor, variance: float | 
 
     groups: (G, count) first pixels, from `match` with the same `size`; more than size² of them tell a Gaussian best.
     variance: σ², one number. 0 gives back `noisy`.
+    weights: how much each member counts, in means, covariances and in what becomes of its pixels; None is 1 for all.
     """
     if noisy.shape != pilot.shape:
         rule = f"have the noisy image's shape, {tuple(noisy.shape)}"
         raise InputError("pilot", rule, tuple(pilot.shape), "Pass two versions of one image.")
     (height, width), k = noisy.shape, size**2
     total, weight = torch.zeros_like(noisy), torch.zeros_like(noisy)
+    weights = noisy.new_ones(groups.shape) if weights is None else weights
     # Patches are copied out of a band of rows at a time: three images of them, which groups then take whole rows from.
     # A band reaches beyond its references as far as matches lie, so thin ones would copy most rows again and again.
     rows = max(BAND, rows_that_fit(3 * width * k * noisy.element_size(), noisy.device))
@@ -146,13 +176,17 @@ def collaborate(noisy: Tensor, pilot: Tensor, groups: Tensor, variance: float | 
         first, last = 0, height
         if len(own) < len(groups):
             first, last = int(own.min()) // width, int(own.max()) // width + size
-        taken, trust = _filtered(noisy[first:last], pilot[first:last], own - first * width, float(variance), size)
+        taken, trust = _filtered(
+            noisy[first:last], pilot[first:last], own - first * width, weights[band], float(variance), size
+        )
         total[first:last] += taken
         weight[first:last] += trust
     return torch.where(weight > 0, noisy - total / weight, pilot)
 
 
-def _filtered(noisy: Tensor, pilot: Tensor, groups: Tensor, variance: float, size: int) -> tuple[Tensor, Tensor]:
+def _filtered(
+    noisy: Tensor, pilot: Tensor, groups: Tensor, weights: Tensor, variance: float, size: int
+) -> tuple[Tensor, Tensor]:
     """What the filter takes away from a band of rows, summed with each group's weight; and these weights, summed.
 
     What it takes away, σ²(C + σ²I)⁻¹(y − ȳ), and not what it leaves: sums of it round far less than sums of whole
@@ -168,20 +202,23 @@ def _filtered(noisy: Tensor, pilot: Tensor, groups: Tensor, variance: float, siz
         starts = groups[part].long()
         patches = (starts - starts // noisy.shape[1] * (noisy.shape[1] - across)).flatten()  # as the grid counts them
         y, x = (plane.index_select(0, patches).view(-1, count, k) for plane in planes)
-        for members in (y, x):
-            members.sub_(members.mean(1, keepdim=True))
-        ratio = x.mT @ x  # count · C, (n, k, k); then I + C/σ²
+        share = weights[part, :, None]
+        mass = share.sum(1)  # (n, 1)
+        for members, scale in ((y, share), (x, share.sqrt())):
+            members.sub_((share.mT @ members).div_(mass[:, None])).mul_(scale)
+        mass = mass[:, 0]
+        ratio = x.mT @ x  # mass · C, (n, k, k); then I + C/σ²
         diagonal = ratio.diagonal(dim1=1, dim2=2)
         # σ², but no less than what rounding may add to C, so that C + σ²I stays positive definite.
-        floor = (32 * rounding.eps / count * diagonal.sum(1)).clamp_(min=max(variance, rounding.tiny))  # (n,)
-        ratio.div_((count * floor)[:, None, None])
+        floor = (32 * rounding.eps / mass * diagonal.sum(1)).clamp_(min=max(variance, rounding.tiny))  # (n,)
+        ratio.div_((mass * floor)[:, None, None])
         diagonal.add_(1)
         root = _root_of_inverse(ratio)
         taken = root.mT @ root  # (I + C/σ²)⁻¹
         trust = 1 / (1 + (k - taken.diagonal(dim1=1, dim2=2).sum(1)).clamp_(min=0))  # (n,)
         taken.mul_((variance * trust / floor)[:, None, None])
         total.scatter_add_(0, patches[:, None].expand(-1, k), (y @ taken).view(-1, k))
-        weight.scatter_add_(0, patches, trust.repeat_interleave(count))
+        weight.scatter_add_(0, patches, (trust[:, None] * weights[part]).flatten())
     return grid.assemble(total), grid.assemble(weight[:, None])
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from typing import Any, ClassVar
 
 import torch.nn.functional as F
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from slir.compute import replayed
 from slir.operators import Operator
-from slir.similar import collaborate, match
+from slir.similar import collaborate, faded, match
 from slir.solvers.system import System
 
 
@@ -28,7 +27,8 @@ class State:
 
     x: the image that explains y best among those near z, (H, W). z: the image that the patches agree on.
     sigma: of the noise in y. unit: of the loop, on the scale where the range is 1.
-    kept: what views of the stage before left behind. matched: groups of patches that were found alike in z.
+    kept: what views of the stage before left behind. matched: groups of patches that were found alike in z, and their
+    distances.
     """
 
     y: Tensor
@@ -38,7 +38,7 @@ class State:
     sigma: float = 0.0
     unit: float = 1.0
     kept: dict[str, Tensor] = field(default_factory=dict)
-    matched: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
+    matched: dict[tuple[int, ...], tuple[Tensor, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -125,25 +125,30 @@ class Similar(View):
         like = min(self.like or self.size, *z.shape)
         size = min(self.size, like)
         margin = (like - size) // 2
-        groups = self._groups(state, z, like) + margin * (z.shape[1] + 1)
+        groups, distances = self._groups(state, z, like)
         variance = (error / self.scale) ** 2
-        filtered = partial(collaborate, variance=variance, size=size)
-        (found,) = replayed(lambda *images: (filtered(*images),), x, z, groups, key=("collaborate", variance, size))
+
+        def filtered(x: Tensor, z: Tensor, groups: Tensor, distances: Tensor) -> tuple[Tensor]:
+            middles = groups + margin * (z.shape[1] + 1)
+            return (collaborate(x, z, middles, variance, size=size, weights=faded(distances)),)
+
+        (found,) = replayed(filtered, x, z, groups, distances, key=("collaborate", variance, size, margin))
         change = found - z
         if self.scale == 1:
             return change
         fine = F.interpolate(change[None, None], scale_factor=self.scale, mode="bicubic", align_corners=False)
         return fine[0, 0, : shape[0], : shape[1]]
 
-    def _groups(self, state: State, z: Tensor, like: int) -> Tensor:
-        """(G, count): found now, or by a view before that compared the same."""
+    def _groups(self, state: State, z: Tensor, like: int) -> tuple[Tensor, Tensor]:
+        """(G, count), (G, count + 1): found now, or by a view before that compared the same."""
         asked = (like, self.stride, self.radius, self.scale)
-        if asked not in state.matched or state.matched[asked].shape[1] < self.count:
+        if asked not in state.matched or state.matched[asked][0].shape[1] < self.count:
             stride = min(self.stride, like)
             settings = {"size": like, "radius": self.radius, "stride": stride, "count": self.count}
             key = ("match", *settings.values())
-            (state.matched[asked],) = replayed(lambda pilot: (match(pilot, **settings),), z, key=key)
-        return state.matched[asked][:, : self.count]
+            state.matched[asked] = replayed(lambda pilot: match(pilot, **settings), z, key=key)
+        groups, distances = state.matched[asked]
+        return groups[:, : self.count], distances[:, : self.count + 1]
 
 
 def _coarse(image: Tensor, scale: int) -> Tensor:

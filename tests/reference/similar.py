@@ -31,17 +31,24 @@ def match(
 
 
 def collaborate(
-    noisy: np.ndarray, pilot: np.ndarray, groups: list[list[tuple[int, int]]], variance: float, size: int
+    noisy: np.ndarray,
+    pilot: np.ndarray,
+    groups: list[list[tuple[int, int]]],
+    variance: float,
+    size: int,
+    shares: np.ndarray | None = None,
 ) -> np.ndarray:
+    """shares: how much each member of each group counts."""
     total, weights = np.zeros(noisy.shape), np.zeros(noisy.shape)
-    for group in groups:
+    shares = np.ones((len(groups), len(groups[0]))) if shares is None else shares
+    for group, share in zip(groups, shares):
         seen, known = (np.stack([patch(image, corner, size).flatten() for corner in group]) for image in (noisy, pilot))
-        covariance = np.cov(known, rowvar=False, bias=True).reshape(size**2, size**2)
+        covariance = np.cov(known, rowvar=False, bias=True, aweights=share).reshape(size**2, size**2)
         gain = np.linalg.solve(covariance + variance * np.eye(size**2), covariance)  # symmetric, as the two commute
         weight = 1 / (1 + np.trace(gain))
-        mean = seen.mean(0)
-        for corner, values in zip(group, seen):
+        mean = np.average(seen, axis=0, weights=share)
+        for corner, values, own in zip(group, seen, share):
             filtered = mean + gain @ (values - mean)
-            patch(total, corner, size)[:] += weight * filtered.reshape(size, size)
-            patch(weights, corner, size)[:] += weight
+            patch(total, corner, size)[:] += own * weight * filtered.reshape(size, size)
+            patch(weights, corner, size)[:] += own * weight
     return np.where(weights > 0, total / np.where(weights > 0, weights, 1), pilot)

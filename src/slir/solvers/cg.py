@@ -22,6 +22,7 @@ def cg(
     rhs: Tensor,
     *,
     start: Tensor | None = None,
+    residual: Tensor | None = None,
     precondition: Apply | None = None,
     tol: float = 1e-5,
     target: float | None = None,
@@ -34,10 +35,11 @@ def cg(
     before that direction.
 
     apply: A, on tensors shaped like `rhs`; precondition: an approximation of A⁻¹, itself symmetric positive definite.
+    residual: b − A·start, where the caller knows it better than the difference of two large numbers tells.
     stats: steps, residual (relative).
     """
     walk = Walk(apply, precondition or (lambda r: r), torch.zeros_like(rhs), rhs.clone())
-    return walk.solve(rhs, start, tol=tol, target=target, max_steps=max_steps)
+    return walk.solve(rhs, start, residual, tol=tol, target=target, max_steps=max_steps)
 
 
 class Walk:
@@ -50,11 +52,20 @@ class Walk:
         self.product, self.curvature, self.nowhere = (x.new_zeros(()) for _ in range(3))
         self.steps = _fused_steps(x)
 
-    def solve(self, rhs: Tensor, start: Tensor | None, *, tol: float, target: float | None, max_steps: int) -> Solution:
+    def solve(
+        self,
+        rhs: Tensor,
+        start: Tensor | None,
+        residual: Tensor | None = None,
+        *,
+        tol: float,
+        target: float | None,
+        max_steps: int,
+    ) -> Solution:
         """From the start, or zero, until the residual is small enough. The value is x itself, not a copy."""
         if start is not None:
             self.x.copy_(start)
-            self.residual.copy_(rhs - self.apply(self.x))
+            self.residual.copy_(rhs - self.apply(self.x) if residual is None else residual)
         scale = max(float(rhs.norm()), 1e-30)
         target = tol * scale if target is None else target
         size = float(self.residual.norm())

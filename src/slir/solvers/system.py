@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from slir.compute.recording import undisturbed
 from slir.operators.base import Hint, Operator
 from slir.solvers.cg import LOOK, Walk, cg
 from slir.solvers.solution import Solution
@@ -41,17 +42,38 @@ class System:
         rhs: Tensor,
         *,
         start: Tensor | None = None,
+        residual: Tensor | None = None,
         tol: float = 1e-5,
         target: float | None = None,
         max_steps: int = 200,
     ) -> Solution:
-        """By conjugate gradient (`slir.solvers.cg`)."""
+        """By conjugate gradient (`slir.solvers.cg`). residual: b − A·start, where it is known."""
         hint = self.inverse_hint(rhs)
         stop: dict[str, Any] = {"tol": tol, "target": target, "max_steps": max_steps}
         if rhs.device.type != "cuda" or not self.operator.recordable or max_steps < 2 * LOOK:
-            return cg(self.apply, rhs, start=start, precondition=hint, **stop)
-        found = _recorded(self, hint, rhs).restart(self, hint, rhs).solve(rhs, start, **stop)
+            return cg(self.apply, rhs, start=start, residual=residual, precondition=hint, **stop)
+        found = _recorded(self, hint, rhs).restart(self, hint, rhs).solve(rhs, start, residual, **stop)
         return replace(found, value=found.value.clone())
+
+    def explain(
+        self, y: Tensor, start: Tensor, *, moment: Tensor | None = None, target: float, max_steps: int = 200
+    ) -> Solution:
+        """The x that explains y: b = γBᵀy + moment. From a start near it, with the residual
+
+            γBᵀ(y − Bx) + moment − Dx − w∇ᵀ∇x
+
+        where y is compared with Bx before Bᵀ: γBᵀy − γBᵀBx rounds to something that Bᵀ never makes, and what B hardly
+        sees is then off by that, divided by next to nothing.
+        """
+        operator = self.operator
+        rhs, residual = (self.gamma * operator.adjoint(part) for part in (y, y - operator.forward(start)))
+        if moment is not None:
+            rhs, residual = rhs + moment, residual + moment
+        if not _absent(self.diagonal):
+            residual = residual - self.diagonal * start
+        if not _absent(self.smooth):
+            residual = residual - self.smooth * laplacian(start)
+        return self.solve(rhs, start=start, residual=residual, target=target, max_steps=max_steps)
 
 
 def _plus(base: Tensor, weight: float | Tensor, value: Tensor) -> Tensor:
@@ -95,7 +117,7 @@ class _Recorded(Walk):
         self.graph = torch.cuda.CUDAGraph()
         aside, here = torch.cuda.Stream(), torch.cuda.current_stream()
         aside.wait_stream(here)
-        with torch.cuda.stream(aside):
+        with torch.cuda.stream(aside), undisturbed():
             self.graph.capture_begin(capture_error_mode="thread_local")
             for _ in range(LOOK):
                 self.move()
