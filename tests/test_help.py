@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import slir
 from slir import io
 from slir.cli import app
+from slir.defaults import training_pictures
 from slir.io import Picture
 from slir.jobs import Job
 from slir.jobs import run as restore
@@ -94,6 +95,13 @@ def light(monkeypatch):
     for name in ("paper", "cascades", "speed"):
         module = SimpleNamespace(main=lambda **named: noted.append("bench"), TASKS=("denoise",))
         monkeypatch.setitem(sys.modules, f"slir.bench.{name}", module)
+    report, few = slir.theory.report, training_pictures()[:2]
+
+    def small(images, *args, **named):
+        images = few if images is None and named["model"] is None else images
+        return report(images, *args, **{**named, "m": 32, "folds": 2, "test": 20})
+
+    monkeypatch.setattr(slir.theory, "report", small)
     figure = SimpleNamespace(correlation_figure=lambda *_, **__: noted.append("bench") or {"q": 0.5})
     monkeypatch.setitem(sys.modules, "slir.bench.figure", figure)
     row = SimpleNamespace(task="denoise", psnr_before=20.0, psnr_after=29.5, seconds=0.5, files=[])
@@ -137,7 +145,7 @@ def test_every_command_has_examples_and_every_option_help(words):
         assert text.rstrip().endswith((".", ")", '"'))
 
 
-@pytest.mark.parametrize("name", ["denoise", "deblur", "upsample", "inpaint", "rerun", "info", "fit"])
+@pytest.mark.parametrize("name", ["denoise", "deblur", "upsample", "inpaint", "rerun", "info", "fit", "theory"])
 def test_help_says_what_it_does_and_when_to_use_it(name):
     paragraphs = COMMANDS[name,].help.split("\n\n")
     assert len(paragraphs) >= 4  # what, when and how, "Examples:", the examples

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -110,15 +112,16 @@ def theory(
         from slir import load
         from slir import theory as measured
 
-        found = measured.report(
-            pictures,
-            None if task is None else degradation.operator(whole=True),
-            noise,
-            model=None if model is None else load(model, device="cpu"),
-            seed=seed,
-            progress=progress or None,
-            **settings,
-        )
+        with options.as_options(), _named(images):
+            found = measured.report(
+                pictures,
+                None if task is None else degradation.operator(whole=True),
+                noise,
+                model=None if model is None else load(model, device="cpu"),
+                seed=seed,
+                progress=progress or None,
+                **settings,
+            )
     written = [] if out is None else found.save(out)
     if json:
         typer.echo(show.as_json(found.record()))
@@ -146,6 +149,19 @@ def _images(
     pictures = clean.pictures(paths, limits, progress)
     noise = None if sigma is None else clean.noise(pictures, limits, sigma)
     return [pixels for _, pixels in pictures], noise
+
+
+@contextlib.contextmanager
+def _named(places: list[Path] | None) -> Iterator[None]:
+    """Let errors about one of the images name its file."""
+    try:
+        yield
+    except InputError as error:
+        number = error.argument.removeprefix("images[").removesuffix("]")
+        if places and number.isdigit():
+            path = clean.files(places)[int(number)]
+            error.args = (str(error).replace(error.argument, str(path), 1),)
+        raise
 
 
 def _lam(text: str | None) -> float | str | None:

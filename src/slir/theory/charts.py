@@ -10,6 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 WIDTH, HEIGHT = 900, 560
 _LEFT, _RIGHT, _TOP, _BOTTOM = 86, 212, 70, 70
+_BARE = 40  # right margin without a legend
 _FINE = 3  # drawn so many times larger, then reduced: smooth lines
 _INK, _GREY, _GRID = (34, 34, 34), (110, 110, 110), (226, 226, 226)
 
@@ -85,6 +86,7 @@ class _Sheet:
         self.image = Image.new("RGB", (WIDTH * _FINE, HEIGHT * _FINE), "white")
         self.draw = ImageDraw.Draw(self.image)
         self.x, self.y = x, y
+        self.right = WIDTH - (_RIGHT if any(each.label for each in series) else _BARE)
         self.x_limits = x.limits(np.concatenate([np.asarray(each.x, float) for each in series]))
         reached = [np.asarray(each.y, float) + sign * _bars(each) for each in series for sign in (-1, 1)]
         self.y_limits = y.limits(np.concatenate(reached))
@@ -93,7 +95,7 @@ class _Sheet:
     def at(self, x: float, y: float) -> tuple[float, float]:
         """Values -> pixels of the large picture."""
         return (
-            _FINE * (_LEFT + self.across(x) * (WIDTH - _LEFT - _RIGHT)),
+            _FINE * (_LEFT + self.across(x) * (self.right - _LEFT)),
             _FINE * (HEIGHT - _BOTTOM - self.up(y) * (HEIGHT - _TOP - _BOTTOM)),
         )
 
@@ -145,7 +147,7 @@ class _Sheet:
         self.draw.ellipse([column - radius, row - radius, column + radius, row + radius], fill=colour)
 
     def legend(self, series: Sequence[Series]) -> None:
-        left, top = (WIDTH - _RIGHT + 22) * _FINE, (_TOP + 8) * _FINE
+        left, top = (self.right + 22) * _FINE, (_TOP + 8) * _FINE
         for each in (each for each in series if each.label):
             if each.style == "points":
                 self.disc((left + 12 * _FINE, top), each.colour)

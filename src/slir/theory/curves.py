@@ -159,7 +159,7 @@ def largest_bank(images: Sequence[Tensor], operator: Operator, outer: int, m: in
             found = f"{image.shape[0]}×{image.shape[1]} and shows {places}"
             raise InputError(f"images[{number}]", rule, found, "Leave it out, or pass larger pictures.")
         m = min(m, places)
-    return m
+    return m - m % 2 ** (_STEPS - 1)  # so that it can be halved
 
 
 def _patches(
@@ -197,7 +197,7 @@ def _middle(windows: Tensor, size: int) -> Tensor:
 
 def _error(weights: Weights, parts: Sequence[Patches], m: int, aims: Sequence[Patches]) -> float:
     """Of weights fitted on m patches, as many from each of the parts; the mean over images to aim at."""
-    own = [part.first(m // len(parts)) for part in parts]
+    own = [part.first(m // len(parts) + (number < m % len(parts))) for number, part in enumerate(parts)]
     fitted = weights.fit(torch.cat([part.bank for part in own]), torch.cat([part.clean for part in own]))
     return float(np.mean([mean_square(fitted.moments(aim.query)[1] - aim.clean) for aim in aims]))
 

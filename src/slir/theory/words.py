@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from scipy.special import stdtrit
+
 from slir.theory.rates import Gain, Rate
 
 if TYPE_CHECKING:
@@ -25,8 +27,8 @@ _KINDS = {"nw": "Nadaraya-Watson", "krr": "kernel ridge", "nystrom": "Nyström"}
 
 WORTH = 0.01
 """A doubling that takes off less than this share of the error is not worth it."""
-SURE = 2.0
-"""Standard errors from which on a difference counts."""
+SURE = 0.975
+"""How likely chance must stay below a difference before it counts, on either side."""
 
 
 def text(report: Report) -> str:
@@ -57,13 +59,15 @@ def advice(report: Report) -> str:
 
 
 def _verdict(report: Report, patches: Gain, images: Gain, coming: float) -> str:
-    lead = report.preference
+    lead, curves = report.preference, report.curves
     assert lead is not None
+    assert curves is not None
+    chance = float(stdtrit(len(curves.errors) - 1, SURE)) * lead.error  # Student's t: splits are few
     if max(patches.share, images.share, coming) < WORTH:
         return "Neither: this estimator has learnt what it can, and a cascade (slir fit) sees more at each patch."
-    if lead.share > SURE * lead.error:
+    if lead.share > chance:
         return "More images: half of the images is missed more than half of the patches."
-    if lead.share < -SURE * lead.error:
+    if lead.share < -chance:
         return "More patches: half of the patches is missed more than half of the images."
     return "Either: patches and images count alike here, and patches of the images at hand cost nothing but time."
 
@@ -76,7 +80,10 @@ def _turn(report: Report) -> str:
     n = report.n or curves.n[-1]
     if rate.kappa * curves.m[-1] < 0.05 * curves.n[-1]:
         return "The patches of an image count almost as if they were independent, so far."
-    return f"With {n} images, more images become the better choice at a bank of about {_count(n / rate.kappa)} patches."
+    turn = n / rate.kappa
+    if report.correlation is not None and turn > n * report.correlation.patches:
+        return f"All patches of these {n} images, by that law, would not be too many for them."
+    return f"With {n} images, more images become the better choice at a bank of about {_count(turn)} patches."
 
 
 def _next(rate: Rate, m: int, n: int) -> tuple[float, float]:
@@ -141,9 +148,7 @@ def _errors(report: Report) -> str:
     shown = "" if math.isnan(curves.seen) else f"what is seen is off by {_rms(curves.seen)}, and "
     lines.append(f"  In comparison {shown}knowing nothing is off by {_rms(curves.spread)}.")
     if curves.mean[-1, -1] > curves.seen:
-        lines.append(
-            "  A bank of this size alone is worse than what is seen; a restoration has the data term, too."
-        )
+        lines.append("  A bank of this size alone is worse than what is seen; a restoration has the data term, too.")
     return "\n".join([head, *lines])
 
 
