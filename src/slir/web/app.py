@@ -56,6 +56,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         openapi_url="/api/openapi.json",
         docs_url=None,  # its page would load scripts from another host
         redoc_url=None,
+        redirect_slashes=False,
         responses=refusals,  # type: ignore[arg-type]
     )
     app.add_api_route("/api/info", info, methods=["GET"])

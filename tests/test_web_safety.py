@@ -1,0 +1,428 @@
+"""`slir serve` among strangers: names, origins, tokens, limits, damaged files, and what is left behind."""
+
+import contextlib
+import itertools
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+
+import corpus
+from serving import encoded, scene, serving
+from slir.errors import InputError
+from slir.web.settings import Settings
+from slir.web.store import clear_stale, private_folder, shown_name, suffix_of
+from test_malformed import handmade
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+TOKEN = "correcthorsebatterystaple"
+ID = "0" * 32
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A server with small limits, whose workers are never needed."""
+    place = tmp_path_factory.mktemp("served")
+    with serving(folder=place, bytes=400_000, pixels=300_000, queue=2, per_client=2, files=3, seconds=60) as running:
+        yield running
+
+
+@pytest.fixture
+def client(served):
+    with served.client() as own:
+        yield own
+
+
+# --- who may talk to it --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "", "192.168.1.5", "localhost.evil.example"]
+)
+def test_other_names_are_turned_away(client, host):
+    answer = client.get("/api/info", headers={"Host": host})
+    assert answer.status_code in (400, 421)  # an empty one the HTTP parser may refuse before us
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "localhost:9999"])
+def test_names_of_this_machine_are_its_own(client, host):
+    assert client.get("/api/info", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("POST", "/api/files?name=a.png"), ("POST", "/api/jobs"), ("DELETE", f"/api/jobs/{ID}"), ("POST", "/api/psf")],
+)
+def test_other_pages_may_change_nothing(client, headers, method, path):
+    answer = client.request(method, path, headers=headers, content=b"{}")
+    assert answer.status_code == 403
+    assert "another page" in answer.json()["title"]
+
+
+def test_our_page_may(served, client):
+    answer = client.post("/api/psf", headers={"Origin": served.address}, json={"kind": "gaussian", "width": 1})
+    assert answer.status_code == 201
+    assert "access-control-allow-origin" not in answer.headers
+
+
+def test_every_answer_guards_the_browser(client):
+    for path in ("/", "/static/main.js", "/api/info", "/api/nothing", f"/api/jobs/{ID}", "/api/openapi.json"):
+        headers = client.get(path).headers
+        assert headers["content-security-policy"].startswith("default-src 'self'")
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+    cookie = httpx.get(client.base_url.join("/api/info")).headers["set-cookie"]
+    assert re.fullmatch(r"slir-session=[0-9a-f]{32}; Path=/; HttpOnly; SameSite=Strict", cookie)
+
+
+def test_paths_lead_nowhere(client):
+    for path in (
+        "/static/../app.py",
+        "/static/%2e%2e/app.py",
+        "/static/..%2fapp.py",
+        "/static//etc/passwd",
+        "/static/",
+    ):
+        answer = client.get(path)
+        assert answer.status_code in (404, 405), path
+        assert "create_app" not in answer.text
+    for id in ("..", "%2e%2e%2f", "a" * 31, "A" * 32, ID + "0", "../../etc/passwd"):
+        assert client.get(f"/api/files/{id}").status_code in (404, 422)
+
+
+def test_a_token(tmp_path):
+    with serving(folder=tmp_path, token=TOKEN) as served, served.client() as client:
+        assert client.get("/api/info").status_code == 401
+        assert client.get("/static/main.js").status_code == 401
+        assert client.post("/api/psf", json={"kind": "gaussian", "width": 1}).status_code == 401
+        page = client.get("/", headers={"Accept": "text/html"})
+        assert (page.status_code, page.headers["www-authenticate"]) == (401, "Bearer")
+        assert "token" in page.text
+        assert client.get("/api/info", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
+        for wrong in (f"Bearer {TOKEN}x", "Bearer", f"Basic {TOKEN}", "Bearer \xff\xfe"):
+            assert client.get("/api/info", headers={"Authorization": wrong.encode("latin-1")}).status_code == 401
+        assert client.get("/", params={"token": "wrong"}).status_code == 401
+        answer = client.get(f"{served.address}//evil.example/", params={"token": TOKEN, "a": "1"})
+        assert answer.status_code == 303
+        assert answer.headers["location"] == "/evil.example/?a=1"
+        cookie = next(value for value in answer.headers.get_list("set-cookie") if value.startswith("slir-key="))
+        assert "HttpOnly" in cookie
+        assert "SameSite=Strict" in cookie
+        assert TOKEN not in cookie
+        assert client.get("/api/info").status_code == 200  # by the cookie alone
+
+
+def test_addresses_that_others_reach_have_a_token():
+    assert Settings().safe().token is None
+    assert Settings(host="localhost").is_local
+    assert Settings(host="::1").is_local
+    for host in ("0.0.0.0", "192.168.1.5", "::", "example.org"):
+        made = Settings(host=host).safe().token
+        assert re.fullmatch("[0-9a-f]{32}", made)
+        assert made != Settings(host=host).safe().token
+    for token in ("short", "with spaces in between", ""):
+        with pytest.raises(InputError, match="token must be 16 or more letters and digits"):
+            Settings(token=token)
+
+
+# --- one client and another ----------------------------------------------------------------------------------------
+
+
+def test_nobody_sees_what_another_sent(served, client):
+    file = client.upload(encoded(scene()))
+    job = client.submit(file, sigma=12)
+    psf = client.post("/api/psf", json={"kind": "gaussian", "width": 1}).json()["psf"]
+    mask = client.post("/api/masks", params={"file": file}, content=encoded(scene() // 255)).json()["mask"]
+    with served.client() as other:
+        paths = [
+            f"/api/files/{file}",
+            f"/api/files/{file}/preview.png",
+            f"/api/psf/{psf}.png",
+            f"/api/masks/{mask}.png",
+        ]
+        own = f"/api/jobs/{job}"
+        paths += [own, f"{own}/events", f"{own}/preview.png", f"{own}/result", f"{own}/sidecar", f"{own}/error.png"]
+        paths += [f"{own}/error.tif", f"{own}/pixel?row=0&col=0", f"{own}/explain?row=0&col=0"]
+        assert {path: other.get(path).status_code for path in paths} == dict.fromkeys(paths, 404)
+        assert other.delete(own).status_code == other.post(f"{own}/cancel").status_code == 404
+        assert other.delete(f"/api/files/{file}").status_code == 404
+        assert other.post("/api/jobs", json={"file": file, "task": "denoise"}).status_code == 404
+        mine = other.upload(encoded(scene()))
+        assert other.post("/api/jobs", json={"file": mine, "task": "deblur", "psf": psf}).status_code == 404
+        assert other.post("/api/jobs", json={"file": mine, "task": "inpaint", "mask": mask}).status_code == 404
+        assert other.post("/api/masks", params={"file": file}, content=b"x").status_code == 404
+        assert other.get("/api/jobs").json() == []
+    client.delete(own)
+
+
+# --- limits --------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_is_too_long(served, client):
+    before = sorted((served.folder / "files").iterdir())
+    answer = client.post("/api/files", params={"name": "a.png"}, content=bytes(400_001))
+    assert (answer.status_code, answer.headers["content-type"]) == (413, "application/problem+json")
+
+    def endless():  # says no length beforehand
+        yield from itertools.repeat(bytes(50_000), 100)
+
+    with contextlib.suppress(httpx.WriteError):  # the server may hang up before all is sent
+        assert client.post("/api/files", params={"name": "a.png"}, content=endless()).status_code == 413
+    assert client.post("/api/jobs", content=b"[" * 2_000_000).status_code == 413
+    assert sorted((served.folder / "files").iterdir()) == before
+
+
+def test_a_picture_with_too_many_pixels(client):
+    answer = client.post("/api/files", params={"name": "a.png"}, content=encoded(scene(600) * 0))
+    assert answer.status_code == 413
+    assert "300,000" in answer.json()["detail"]
+    small = client.upload(encoded(scene(200)))
+    answer = client.post("/api/jobs", json={"file": small, "task": "upsample", "factor": 3})
+    assert (answer.status_code, answer.json()["argument"]) == (422, "factor")
+
+
+def test_too_many_jobs(served):
+    """A client may have two, and two may wait in all; whoever is refused is told to come back."""
+    hand = served.server.bench._hands[0]
+    clients = [served.client() for _ in range(4)]
+    with hand._busy:  # as if it worked on something long
+        jobs = []
+        for own in clients[:3]:
+            file = own.upload(encoded(scene()))
+            jobs.append(own.submit(file, sigma=12))
+            if own is clients[0]:
+                own.until(jobs[0], "running")
+        file = clients[3].upload(encoded(scene()))
+        answer = clients[3].post("/api/jobs", json={"file": file, "task": "denoise"})
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, "5")
+        assert "2 jobs wait" in answer.json()["detail"]
+        clients[1].post(f"/api/jobs/{jobs[1]}/cancel")
+        clients[3].submit(file, sigma=12)
+        clients[2].post(f"/api/jobs/{jobs[2]}/cancel")
+        clients[0].submit(clients[0].upload(encoded(scene())), sigma=12)
+        answer = clients[0].post("/api/jobs", json={"file": clients[0].upload(encoded(scene())), "task": "denoise"})
+        assert answer.status_code == 429
+        assert "yours" in answer.json()["detail"]
+    assert clients[0].finished(jobs[0])["state"] == "done"
+    for own in clients:
+        for told in own.get("/api/jobs").json():
+            own.finished(told["job"])
+        own.close()
+
+
+def test_the_oldest_files_make_room(client):
+    files = [client.upload(encoded(scene(seed=seed))) for seed in range(4)]
+    assert client.get(f"/api/files/{files[0]}").status_code == 404
+    assert [client.get(f"/api/files/{file}").status_code for file in files[1:]] == [200] * 3
+
+
+def test_a_job_may_take_so_long(tmp_path):
+    with serving(folder=tmp_path, seconds=0.2) as served, served.client() as client:
+        job = client.submit(client.upload(encoded(scene(700))), sigma=12)
+        told = client.finished(job)
+        assert told["state"] == "failed"
+        assert "0.2 seconds" in told["problem"]["detail"]
+
+
+def test_memory_that_runs_out_is_told(tmp_path):
+    with serving(folder=tmp_path, memory=300 * 2**20) as served, served.client() as client:
+        job = client.submit(client.upload(encoded(scene(1200))), sigma=12)
+        told = client.finished(job)
+        assert told["state"] == "failed"
+        assert "memory" in f"{told['problem']['title']} {told['problem'].get('detail', '')}".lower()
+        assert client.get("/api/info").status_code == 200
+
+
+def test_what_nobody_looks_at_is_removed(served, client):
+    file = client.upload(encoded(scene()))
+    job = client.submit(file, sigma=12)
+    client.finished(job)
+    own = served.server
+    late = time.monotonic() + own.settings.expiry + 1
+    own.store.expire(late)
+    assert client.get(f"/api/files/{file}").status_code == 404
+    own.bench.get(job, client.cookies["slir-session"]).used -= own.settings.expiry + 1
+    own.bench.tidy()
+    assert client.get(f"/api/jobs/{job}").status_code == 404
+    assert not list(served.folder.rglob(f"*{file}*"))
+    assert not list(served.folder.rglob(f"*{job}*"))
+
+
+# --- files ---------------------------------------------------------------------------------------------------------
+
+
+NAMES = ["../../etc/passwd.png", "..\\..\\boot.png", "/etc/cron.d/x.png", "a\0b.png", "a\nb.png",
+         "<script>alert(1)</script>.png",
+         "💣" * 400 + ".png", "-o.png", "CON.png", ".png", "a" * 900 + ".png"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_of_files_never_become_paths(served, client, name):
+    answer = client.post("/api/files", params={"name": name}, content=encoded(scene()))
+    assert answer.status_code in (201, 422), answer.text
+    if answer.status_code == 201:
+        told = answer.json()
+        assert not set("/\\\0\n") & set(told["name"])
+        assert len(told["name"]) <= 120
+        job = client.submit(told["file"], sigma=0)
+        assert client.finished(job)["state"] == "done"
+        header = client.get(f"/api/jobs/{job}/result").headers["content-disposition"]
+        assert not re.search(r"[\x00-\x1f<>]", header)
+        client.delete(f"/api/jobs/{job}")
+    random = re.compile(r"[0-9a-f]{32}(\.\w+)*")
+    assert all(
+        random.fullmatch(path.name) for part in ("files", "jobs", "masks") for path in (served.folder / part).iterdir()
+    )
+
+
+def test_names():
+    assert shown_name("../a b.PNG") == "a b.PNG"
+    assert suffix_of("x.TIF") == ".tif"
+    assert [suffix_of(name) for name in ("x", "x.t/f", "x.a b", "x.verylongone", ".png")] == [""] * 5
+
+
+def test_the_folder_is_private(served):
+    assert stat.S_IMODE(os.stat(served.folder).st_mode) == 0o700
+    for part in ("files", "masks", "jobs"):
+        assert stat.S_IMODE(os.stat(served.folder / part).st_mode) == 0o700
+
+
+def damaged():
+    """Some hundred files that are not what they say: made to do harm, cut short, with bytes turned."""
+    chosen = [(name, data) for name, data in handmade() if len(data) < 300_000]
+    return chosen[:: max(1, len(chosen) // 90)]
+
+
+def test_damaged_files_are_each_refused_in_words(served, client, tmp_path):
+    files = damaged()
+    for name in ("uint8-RGBA-all.png", "RGB-all.jpg", "uint16-RGB.tif", "RGB-all-lossless.webp", "cube.fits"):
+        corpus.CASES[name](tmp_path / name)
+        data = (tmp_path / name).read_bytes()
+        files += [(f"half-{name}", data[: len(data) // 2]), (f"start-{name}", data[:40]), (f"text-{name}", b"hello")]
+        files += [(f"other-{Path(name).stem}.{'png' if not name.endswith('png') else 'tif'}", data)]
+    assert len(files) > 90
+    process = None
+    for name, data in files:
+        answer = client.post("/api/files", params={"name": name}, content=data)
+        assert answer.status_code in (201, 413, 422), (name, answer.text)
+        process = process or served.server.reader.process
+        if answer.status_code != 201:
+            told = answer.json()
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert told["title"]
+            assert told["remedy"], name
+            assert "Traceback" not in answer.text
+            assert "bug" not in told["title"].lower(), (name, told)
+            assert str(served.folder) not in answer.text
+            assert not re.search("[0-9a-f]{32}", answer.text), told
+    assert served.server.reader.process is process  # none of them killed it
+    refused = client.post("/api/files", params={"name": "half-cube.png"}, content=b"\x89PNG\r\n\x1a\n")
+    assert "half-cube.png" in refused.json()["detail"]
+    assert client.upload(encoded(scene()))
+
+
+def test_masks_that_do_not_fit(client):
+    file = client.upload(encoded(scene(64)))
+    for data in (encoded(scene(32)), b"", b"hello", encoded(scene(64) * 0 + 255)):
+        answer = client.post("/api/masks", params={"file": file}, content=data)
+        assert answer.status_code == 422
+        assert "mask.png" in answer.json()["detail"]
+
+
+# --- the API as it describes itself --------------------------------------------------------------------------------
+
+
+def test_no_request_breaks_it(served):
+    """Requests made up from the OpenAPI description, and against it: answers are described, none is a 5xx."""
+    schema = schemathesis.openapi.from_url(f"{served.address}/api/openapi.json").exclude(path_regex="/events$")
+    for operation in schema.get_all_operations():
+        probe(operation.ok().as_strategy(), served.address)
+
+
+def probe(cases, address):
+    """Some requests of one kind."""
+
+    @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None)
+    @given(case=cases)
+    def ask(case):
+        answer = case.call(base_url=address)
+        assert answer.status_code < 500, (case.method, case.formatted_path, answer.text)
+
+    ask()
+
+
+def test_the_description_is_whole(client):
+    described = client.get("/api/openapi.json").json()
+    assert {"/api/info", "/api/files", "/api/psf", "/api/masks", "/api/jobs", "/api/jobs/{id}/explain"} <= set(
+        described["paths"]
+    )
+    assert client.get("/docs").status_code == client.get("/redoc").status_code == 404  # they load from other hosts
+
+
+# --- its end -------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_left_behind(tmp_path):
+    with serving(folder=tmp_path) as served, served.client() as client:
+        client.upload(encoded(scene()))
+        client.submit(client.upload(encoded(scene(600))), sigma=12)
+        (folder,) = tmp_path.iterdir()
+        assert folder == served.folder
+        process = served.server.bench._hands[0].process
+    assert list(tmp_path.iterdir()) == []
+    assert not process.is_alive()
+
+
+def test_what_a_killed_server_left_is_removed_by_the_next(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    program = [sys.executable, "-c", "from slir.cli import main; main()", "serve", "--port", str(port)]
+    server = subprocess.Popen([*program, "--folder", str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout.readline() == f"slir serves http://127.0.0.1:{port}/  (Ctrl-C ends it)\n"
+        answer = _patient(port)
+        assert answer.status_code == 201
+        (folder,) = tmp_path.iterdir()
+        clear_stale(tmp_path)
+        assert folder.exists()  # it lives
+        server.send_signal(signal.SIGKILL)
+        server.wait()
+        assert list(folder.rglob("*.png"))
+        with private_folder(Settings(folder=tmp_path)) as other:
+            assert list(tmp_path.iterdir()) == [other]
+    finally:
+        server.kill()
+        server.wait()
+        server.stdout.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def _patient(port):
+    for _ in range(200):
+        try:
+            return httpx.post(f"http://127.0.0.1:{port}/api/examples/noisy", timeout=30)
+        except httpx.ConnectError:
+            time.sleep(0.1)
+    raise AssertionError("the server does not answer")
