@@ -46,6 +46,7 @@ def examples():
 
 
 EXAMPLES = list(examples())
+SILENT = ("info", "bench", "demo", "serve")  # they write nothing that they were not told to replace
 
 
 def picture(seed=0, height=20, width=22):
@@ -106,6 +107,7 @@ def light(monkeypatch):
     monkeypatch.setitem(sys.modules, "slir.bench.figure", figure)
     row = SimpleNamespace(task="denoise", psnr_before=20.0, psnr_after=29.5, seconds=0.5, files=[])
     monkeypatch.setitem(sys.modules, "slir.demo", SimpleNamespace(run=lambda *_: noted.append("demo") or [row]))
+    monkeypatch.setattr("slir.cli.serve._run", lambda *_, **__: noted.append("serve"))
     return noted
 
 
@@ -118,7 +120,7 @@ def test_example(desk, light, monkeypatch, words, example):
         told[told.index("--jobs") + 1] = "1"
     elif words[0] in ("denoise", "deblur", "upsample", "inpaint"):
         told += ["--jobs", "1"]
-    if not {"--force", "-f", "--skip-existing"} & set(told) and words[0] not in ("info", "bench", "demo"):
+    if not {"--force", "-f", "--skip-existing"} & set(told) and words[0] not in SILENT:
         told.append("--force")
     before = {path: path.stat().st_mtime_ns for path in desk.rglob("*")}
     result = runner.invoke(app, told)
@@ -130,7 +132,7 @@ def test_example(desk, light, monkeypatch, words, example):
 
 
 def writes(name, example):
-    return name not in ("info", "bench", "demo") and "--dry-run" not in example
+    return name not in SILENT and "--dry-run" not in example
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
@@ -145,7 +147,7 @@ def test_every_command_has_examples_and_every_option_help(words):
         assert text.rstrip().endswith((".", ")", '"'))
 
 
-@pytest.mark.parametrize("name", ["denoise", "deblur", "upsample", "inpaint", "rerun", "info", "fit", "theory"])
+@pytest.mark.parametrize("name", ["denoise", "deblur", "upsample", "inpaint", "rerun", "info", "fit", "theory", "serve"])
 def test_help_says_what_it_does_and_when_to_use_it(name):
     paragraphs = COMMANDS[name,].help.split("\n\n")
     assert len(paragraphs) >= 4  # what, when and how, "Examples:", the examples
