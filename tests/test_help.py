@@ -147,7 +147,9 @@ def test_every_command_has_examples_and_every_option_help(words):
         assert text.rstrip().endswith((".", ")", '"'))
 
 
-@pytest.mark.parametrize("name", ["denoise", "deblur", "upsample", "inpaint", "rerun", "info", "fit", "theory", "serve"])
+@pytest.mark.parametrize(
+    "name", ["denoise", "deblur", "upsample", "inpaint", "rerun", "info", "fit", "theory", "serve"]
+)
 def test_help_says_what_it_does_and_when_to_use_it(name):
     paragraphs = COMMANDS[name,].help.split("\n\n")
     assert len(paragraphs) >= 4  # what, when and how, "Examples:", the examples
