@@ -111,8 +111,8 @@ CASES = {
                   ["--sigma", "poisson-gaussian", "--data-range", "4095"]),
     "shaken.png": ("deblur", {"sigma": 2, "psf": {"kind": "motion", "length": 5, "angle": 30}},
                    ["--sigma", "2", "--motion", "5,30"]),
-    "stars.fits": ("deblur", {"sigma": "1%", "psf": {"kind": "gaussian", "width": 1.2}, "data_range": [0, 1]},
-                   ["--sigma", "1%", "--gaussian", "1.2", "--data-range", "0,1"]),
+    "Jürgen ☃.fits": ("deblur", {"sigma": 0.02, "psf": {"kind": "gaussian", "width": 1.2}, "data_range": [0, 1]},
+                   ["--sigma", "0.02", "--gaussian", "1.2", "--data-range", "0,1"]),
     "small.png": ("upsample", {"factor": 3}, ["--factor", "3"]),
     "scan.png": ("inpaint", {}, ["--mask", "mask.png"]),
 }  # fmt: skip
@@ -229,6 +229,8 @@ def test_floats_ask_for_their_range_at_once(client, tmp_path):
 @pytest.mark.parametrize("name", ["noisy", "shaken", "unfocused", "small", "scratched"])
 def test_examples_come_with_what_mends_them(client, name):
     told = client.post(f"/api/examples/{name}").json()
+    announced = next(each for each in client.get("/api/info").json()["examples"] if each["name"] == name)
+    assert (told["width"], told["height"]) == (announced["width"], announced["height"])
     settings = told["settings"]
     if "psf" in settings:
         settings["psf"] = client.post("/api/psf", json=settings["psf"]).json()["psf"]

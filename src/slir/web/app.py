@@ -17,7 +17,7 @@ from starlette.staticfiles import StaticFiles
 from slir import __version__
 from slir.io import EXTENSIONS
 from slir.web import files, restoring
-from slir.web.examples import examples
+from slir.web.examples import EXAMPLES
 from slir.web.files import invalid
 from slir.web.guard import Guard
 from slir.web.problems import MEDIA, Problem
@@ -71,14 +71,12 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     return app
 
 
-def info(here: Here) -> Info:
+async def info(here: Here) -> Info:
     """What the server is, takes and allows."""
     limits = here.settings
     known = [
-        ExampleInfo(
-            name=each.name, title=each.title, task=each.task, width=each.pixels.shape[1], height=each.pixels.shape[0]
-        )
-        for each in examples().values()
+        ExampleInfo(name=each.name, title=each.title, task=each.task, height=each.size[0], width=each.size[1])
+        for each in EXAMPLES.values()
     ]
     return Info(
         version=__version__,

@@ -16,7 +16,7 @@ from slir.web.crew import Hand, Refused, Stopped, machine_memory
 from slir.web.problems import Problem, missing
 from slir.web.runs import Question, Run
 from slir.web.settings import Settings
-from slir.web.store import Upload
+from slir.web.store import Item, Mask
 
 PATIENCE = 30.0
 """Seconds that a question about a pixel waits for its turn."""
@@ -104,9 +104,11 @@ class Bench:
         """A client's jobs, newest first."""
         return [run for run in reversed(list(self._runs.values())) if run.owner == owner]
 
-    def uses(self, upload: Upload) -> bool:
-        """Whether a job that is not done needs a picture."""
-        return any(run.upload is upload and not run.final for run in list(self._runs.values()))
+    def uses(self, item: Item) -> bool:
+        """Whether a job that is not done needs what a client sent."""
+        mask = item.path if isinstance(item, Mask) else None
+        active = [run for run in list(self._runs.values()) if not run.final]
+        return any(run.upload is item or (mask is not None and run.job.mask == mask) for run in active)
 
     def position(self, run: Run) -> int:
         """1 for the next in the queue; 0 for a job that does not wait."""

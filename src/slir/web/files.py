@@ -14,7 +14,7 @@ from starlette.responses import FileResponse, Response
 from slir.errors import InputError, SlirError
 from slir.web import display
 from slir.web.display import View
-from slir.web.examples import Example, examples
+from slir.web.examples import EXAMPLES
 from slir.web.problems import Names, Problem, refused
 from slir.web.replies import FileInfo, Id, MaskInfo, PsfInfo, PsfRequest
 from slir.web.server import Here, Me, Server, picture
@@ -48,23 +48,25 @@ async def send_file(request: Request, here: Here, me: Me, name: Name) -> FileInf
 @router.post("/examples/{name}", status_code=201)
 async def take_example(name: str, here: Here, me: Me) -> FileInfo:
     """A picture that comes with slir, spoilt, as if it had been sent; with the settings that mend it."""
-    known = await run_in_threadpool(examples)
-    if name not in known:
-        raise Problem(404, "There is no such example", remedy=f"Take one of {', '.join(known)}.")
-    example = known[name]
+    if name not in EXAMPLES:
+        raise Problem(404, "There is no such example", remedy=f"Take one of {', '.join(EXAMPLES)}.")
+    example = EXAMPLES[name]
+    pixels, holes = await run_in_threadpool(example.made)
     id = new_id()
     upload = Upload(id, me, here.store.folder / "files" / f"{id}.png", f"{example.name}.png")
-    upload.path.write_bytes(display.png(example.pixels))
+    upload.path.write_bytes(display.png(pixels))
     told = await _taken(here, upload)
-    told.settings = upload.told["settings"] = example.settings | _mask_of(example, here, me)
+    told.settings = upload.told["settings"] = example.settings | _mask_of(holes, here, me)
     return told
 
 
-def _mask_of(example: Example, here: Server, me: str) -> dict[str, str]:
-    if example.mask is None:
+def _mask_of(values: np.ndarray | None, here: Server, me: str) -> dict[str, str]:
+    if values is None:
         return {}
-    id, values = new_id(), example.mask
-    mask = Mask(id, me, here.store.folder / "masks" / f"{id}.png", float(values.mean()), values.shape)
+    id = new_id()
+    mask = Mask(
+        id, me, here.store.folder / "masks" / f"{id}.png", float(values.mean()), (values.shape[0], values.shape[1])
+    )
     mask.path.write_bytes(display.png(np.where(values, 255, 0).astype(np.uint8)))
     here.store.add(mask)
     return {"mask": id}

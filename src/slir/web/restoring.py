@@ -71,7 +71,7 @@ def _job(asked: JobRequest, upload: Upload, output: Path, here: Server, me: str)
             asked.task,
             upload.path,
             output,
-            sigma=default if asked.sigma is None else asked.sigma,
+            sigma=default if asked.sigma is None else _typed(asked.sigma),
             data_range=limits,  # type: ignore[arg-type]
             device=here.settings.device,
             called=upload.name,
@@ -79,6 +79,11 @@ def _job(asked: JobRequest, upload: Upload, output: Path, here: Server, me: str)
         )
     except SlirError as error:
         raise refused(error) from None
+
+
+def _typed(sigma: float | str) -> str:
+    """As one would type it in a terminal: some formats write it into the file."""
+    return sigma if isinstance(sigma, str) else str(int(sigma)) if float(sigma).is_integer() else repr(float(sigma))
 
 
 def _check_limits(limits: Any) -> None:

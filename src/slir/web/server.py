@@ -37,9 +37,9 @@ class Server:
     @staticmethod
     def begin(settings: Settings, folder: Path) -> Server:
         reader = Hand(work.serve_reader, READING_MEMORY)
-        server = Server(settings, Store(folder, settings), Bench(settings), reader, asyncio.Lock())
-        server.bench.open()
-        return server
+        bench = Bench(settings)
+        bench.open()
+        return Server(settings, Store(folder, settings, bench.uses), bench, reader, asyncio.Lock())
 
     async def read(self, skill: str, *arguments: Any, names: Names | None = None) -> Any:
         """Have the reader do something, when its turn comes. What it refuses is a problem."""
@@ -81,5 +81,5 @@ def picture(path: Path, most: int, *, lasting: bool = False) -> Response:
         data = display.served(path, most)
     except FileNotFoundError:
         raise Problem(404, "There is no such picture", "It is not there yet, or no longer.") from None
-    headers = {"Cache-Control": "private, max-age=86400, immutable"} if lasting else {}
+    headers = {"Cache-Control": "private, max-age=3600"} if lasting else {}
     return Response(data, media_type="image/png", headers=headers)

@@ -39,7 +39,7 @@ class Settings:
     queue: int = 32
     per_client: int = 16
     seconds: float = 900.0
-    files: int = 64
+    files: int = 256
     kept: int = 256
     disk: int = 8 * 2**30
     expiry: float = 6 * 3600.0

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,8 +102,8 @@ class Mask(Item):
 class Store:
     """Everything that clients have sent. Who asks for what another sent is told that there is no such thing."""
 
-    def __init__(self, folder: Path, settings: Settings):
-        self.folder, self.settings = folder, settings
+    def __init__(self, folder: Path, settings: Settings, in_use: Callable[[Item], bool] = lambda item: False):
+        self.folder, self.settings, self.in_use = folder, settings, in_use
         self._items: dict[str, Item] = {}
         self._lock = threading.Lock()
         for part in ("files", "masks", "jobs"):
@@ -127,10 +127,11 @@ class Store:
         return self.get(Mask, "mask", id, owner)
 
     def add(self, item: Item) -> None:
-        """Take an item in. Of a client who has too many, the oldest of the kind goes."""
+        """Take an item in. Of a client who has too many, the oldest of the kind goes that no job needs."""
         with self._lock:
             own = [old for old in self._items.values() if type(old) is type(item) and old.owner == item.owner]
-            for old in sorted(own, key=lambda each: each.used)[: len(own) + 1 - self.settings.files]:
+            spare = sorted((old for old in own if not self.in_use(old)), key=lambda each: each.used)
+            for old in spare[: max(0, len(own) + 1 - self.settings.files)]:
                 self._drop(old)
             self._items[item.id] = item
 
@@ -149,7 +150,7 @@ class Store:
         """Drop what nobody has asked for in a long time."""
         with self._lock:
             for item in list(self._items.values()):
-                if now - item.used > self.settings.expiry:
+                if now - item.used > self.settings.expiry and not self.in_use(item):
                     self._drop(item)
 
     def check_room(self, more: int = 0) -> None:
