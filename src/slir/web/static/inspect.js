@@ -62,6 +62,7 @@ export class Inspector {
     if (signal.aborted) return;
     $("pixel-answer").replaceChildren(...parts);
     this.#say(`Row ${row}, column ${col}`);
+    $("place").textContent = this.words;
   }
 
   #say(words, bad = false) {

@@ -173,7 +173,7 @@ watch(viewer, {
     if (desk.job?.state !== "done") return;
     tab("tab-result");
     const place = stored({ row, col });
-    inspector.ask(place.row, place.col).then(() => ($("place").textContent = inspector.words));
+    inspector.ask(place.row, place.col);
   },
   hover: (place) => {
     const inBox = place && place.x >= 0 && place.y >= 0 && place.x < viewer.box.width && place.y < viewer.box.height;

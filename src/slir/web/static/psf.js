@@ -27,7 +27,10 @@ export class Psf {
     $("psf-clear").addEventListener("click", () => this.grid.clear());
     $("psf-erase").addEventListener("change", () => (this.grid.erase = $("psf-erase").checked));
     $("psf-choose").addEventListener("click", () => $("psf-file").click());
-    $("psf-file").addEventListener("change", () => this.take($("psf-file").files[0]));
+    $("psf-file").addEventListener("change", () => {
+      this.take($("psf-file").files[0]);
+      $("psf-file").value = ""; // the same name may hold something else next time
+    });
   }
 
   /** The id of what is shown, for a picture that is stored so; null where there is nothing to make it from. */

@@ -1,0 +1,429 @@
+"""The page in a real browser, against a real server: what a person does with it."""
+
+import io
+import re
+import subprocess
+import sys
+import time
+import urllib.parse
+
+import numpy as np
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from PIL import Image
+from playwright.sync_api import expect
+
+from browsing import PHONE, User, browsing, png, scene, serving
+
+NOISY = scene(64, sigma=20)
+SMALL = scene(48, sigma=20, seed=1)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with browsing() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("served")) as found:
+        yield found
+
+
+@pytest.fixture
+def user(browser, address):
+    someone = User(browser, address)
+    yield someone
+    someone.leave()
+
+
+@pytest.fixture(scope="module")
+def restored(browser, address):
+    """Somebody who has restored NOISY; tests may look at it in any way, and leave it as it is."""
+    someone = User(browser, address)
+    someone.open("night.png", png(NOISY))
+    someone.known_noise(20)
+    someone.restore()
+    yield someone
+    someone.leave()
+
+
+def test_the_page_is_light_and_quick_and_asks_nobody_else(user, address):
+    assert {urllib.parse.urlsplit(url).netloc for url in user.requests} == {urllib.parse.urlsplit(address).netloc}
+    entries = user.page.evaluate("""() => ({
+        bytes: performance.getEntriesByType("resource").concat(performance.getEntriesByType("navigation"))
+            .filter((entry) => !entry.name.includes("/api/")).reduce((sum, entry) => sum + entry.decodedBodySize, 0),
+        interactive: performance.getEntriesByType("navigation")[0].domInteractive,
+        loaded: performance.getEntriesByType("navigation")[0].domContentLoadedEventEnd })""")
+    assert 20_000 < entries["bytes"] < 300_000
+    assert entries["interactive"] < 1000
+    assert entries["loaded"] < 3000  # all modules run; a second on an idle machine, more where tests share two cores
+    user.screenshot("desk-welcome")
+
+
+def test_upload_restore_and_download_what_the_command_line_writes(restored, tmp_path):
+    expect(restored["#facts"]).to_have_text("64 × 64, grey, 8-bit")
+    expect(restored["#result-facts"]).to_contain_text("20")
+    name, data = restored.save("#download-result")
+    assert name == "night-denoised.png"
+    source, output = tmp_path / "night.png", tmp_path / "out.png"
+    source.write_bytes(png(NOISY))
+    command = [sys.executable, "-m", "slir", "denoise", source, "-o", output, "--sigma", "20", "--quiet"]
+    subprocess.run(command, check=True)
+    assert data == output.read_bytes()
+    name, data = restored.save("#download-sidecar")
+    assert name == "night-denoised.png.json"
+    assert b'"night.png"' in data
+    truth = scene(64).astype(float)
+    after = np.asarray(Image.open(output)).astype(float)
+    assert np.mean((after - truth) ** 2) < 0.3 * np.mean((NOISY - truth) ** 2)
+
+
+def test_slider_by_keyboard_and_by_mouse(restored):
+    restored.choose("before")
+    before = restored.picture()
+    restored.choose("after")
+    after = restored.picture()
+    assert np.abs(before - after).max() > 20
+    restored.choose("slider")
+    half = restored.picture()
+    cut = half.shape[1] // 2
+    assert np.array_equal(half[:, : cut - 2], before[:, : cut - 2])
+    assert np.array_equal(half[:, cut + 2 :], after[:, cut + 2 :])
+    restored.screenshot("desk-result")
+    restored["#wipe"].focus()
+    restored.page.keyboard.press("End")
+    assert np.array_equal(restored.picture(), before)
+    restored.page.keyboard.press("Home")
+    assert np.array_equal(restored.picture(), after)
+    left, middle = restored.point(0.002, 0.5), restored.point(0.5, 0.5)
+    restored.page.mouse.move(*left)
+    restored.page.mouse.down()
+    restored.page.mouse.move(*middle, steps=4)
+    restored.page.mouse.up()
+    assert abs(float(restored["#wipe"].input_value()) - 50) < 2
+
+
+def test_space_tells_before_from_after(restored):
+    restored.choose("slider")
+    restored["#canvas"].focus()
+    for mode in ("before", "after", "before"):
+        restored.page.keyboard.press("Space")
+        expect(restored[f"[name=mode][value={mode}]"]).to_be_checked()
+    restored.page.keyboard.press("s")
+    expect(restored["[value=slider]"]).to_be_checked()
+
+
+def test_zoom_to_single_pixels_in_step(restored):
+    restored.choose("side")
+    restored["#actual"].click()
+    expect(restored["#zoom"]).to_have_text("100 %")
+    restored.page.mouse.move(*restored.point(0.25, 0.5))
+    for _ in range(6):
+        restored.page.mouse.wheel(0, -500)
+    zoom = restored.zoom()
+    assert zoom > 3000
+    picture = restored.picture()
+    half = picture.shape[1] // 2
+    # A pixel of the picture covers many of the screen with one colour; both sides show the same pixels.
+    patch = picture[picture.shape[0] // 2 - 3 : picture.shape[0] // 2 + 3, half // 2 - 3 : half // 2 + 3]
+    assert len(np.unique(patch.reshape(-1, 3), axis=0)) <= 3  # at most an edge of the grid
+    x, y = restored.point(0.25, 0.5)
+    restored.page.mouse.move(x, y)
+    left = restored["#place"].inner_text()
+    restored.page.mouse.move(x + restored["#canvas"].bounding_box()["width"] / 2, y)
+    assert restored["#place"].inner_text() == left
+    restored.screenshot("desk-pixels")
+    restored["#canvas"].focus()
+    restored.page.keyboard.press("0")
+    assert restored.zoom() < zoom / 4
+    restored.choose("slider")
+
+
+def test_difference(restored):
+    restored.choose("slider")
+    restored["#canvas"].focus()
+    restored.page.keyboard.press("d")
+    expect(restored["#legend"]).to_contain_text("After minus before")
+    picture = restored.picture()
+    middle = picture[200:400, 300:400]
+    assert abs(middle.mean() - 128) < 12  # the noise that was taken away has no mean
+    assert middle.std() > 20
+    restored.page.keyboard.press("d")
+    expect(restored["#legend"]).to_be_hidden()
+
+
+def test_error_map_and_what_is_behind_a_pixel(restored):
+    restored.choose("after")
+    plain = restored.picture()
+    restored["#canvas"].focus()
+    restored.page.keyboard.press("e")
+    expect(restored["#errors"]).to_have_attribute("aria-pressed", "true")
+    expect(restored["#legend"]).to_contain_text("Expected error")
+    ticks = [float(text) for text in restored["#legend-ticks span"].all_inner_texts()]
+    assert ticks[0] == 0 < ticks[1] < ticks[2] < 64
+    assert np.abs(restored.picture() - plain).max() > 30
+    restored.page.mouse.click(*restored.point(0.5, 0.4))
+    expect(restored["#pixel-answer tbody tr"]).to_have_count(1)
+    expect(restored["#pixel-answer .interval"]).to_have_count(1)
+    low, high = map(float, restored["#pixel-answer .spread b"].inner_text().split(" – "))
+    after = float(restored["#pixel-answer tbody td"].nth(1).inner_text())
+    assert low < after < high
+    assert restored["#pixel-answer .patches:not(.sum) canvas"].count() == 16
+    weights = [
+        float(text.replace("−", "-")) for text in restored["#pixel-answer .patches:not(.sum) p"].all_inner_texts()
+    ]
+    assert max(weights) == weights[0] > 0
+    restored.screenshot("desk-errors")
+    name, data = restored.save("#download-error")
+    assert name.endswith(".tif")
+    assert data[:2] in (b"II", b"MM")
+    restored["#canvas"].focus()
+    restored.page.keyboard.press("e")
+    expect(restored["#legend"]).to_be_hidden()
+
+
+def test_a_pixel_by_keyboard(restored):
+    restored["#row"].fill("5")
+    restored["#col"].fill("64")
+    restored["#col"].press("Enter")
+    expect(restored["#pixel-words"]).to_have_text("Rows go from 0 to 63, columns from 0 to 63.")
+    restored["#col"].fill("9")
+    restored["#ask"].click()
+    expect(restored["#place"]).to_contain_text(f"row 5, column 9: {NOISY[5, 9]} →")
+
+
+def test_two_runs_side_by_side(user):
+    user.open("night.png", png(SMALL))
+    for sigma in (5, 40):
+        user.known_noise(sigma)
+        user.restore()
+    user["#tab-runs"].click()
+    expect(user["#runs li"]).to_have_count(2)
+    for box in user["#runs input[type=checkbox]"].all():
+        box.check()
+    expect(user["#comparing"]).to_be_visible()
+    expect(user["#tag-left"]).to_have_text("Denoise, σ 5")
+    expect(user["#tag-right"]).to_have_text("Denoise, σ 40")
+    user.choose("before")
+    weak = user.picture()
+    user.choose("after")
+    strong = user.picture()
+    assert np.abs(np.diff(weak, axis=0)).mean() > 1.3 * np.abs(np.diff(strong, axis=0)).mean()
+    user.choose("side")
+    user.screenshot("desk-compare")
+    user["#canvas"].focus()
+    user.page.keyboard.press("Escape")
+    expect(user["#comparing"]).to_be_hidden()
+    user.page.reload()  # the server remembers the runs of this visitor
+    expect(user["#runs-count"]).to_have_text("2")
+    user["#tab-runs"].click()
+    user["#runs .open"].first.click()
+    expect(user["#name"]).to_have_text("night.png")
+    user.done()
+
+
+def test_the_blur_is_built_drawn_or_read_and_always_shown(user):
+    user.open("night.png", png(SMALL))
+    user.choose("deblur")
+    expect(user["#psf-words"]).to_have_text(re.compile(r"Motion, \d+ × \d+ pixels"))
+    assert user["#psf-picture"].evaluate("(image) => image.decode().then(() => image.naturalWidth)") > 8
+    shown = user["#psf-picture"].get_attribute("src")
+    user["#psf-length"].focus()
+    user.page.keyboard.press("PageUp")
+    expect(user["#psf-picture"]).not_to_have_attribute("src", shown)
+    user.choose("drawn")
+    expect(user["#psf-words"]).to_have_text("Draw the blur above.")
+    user["#restore"].click()
+    expect(user["#alert-title"]).to_have_text("There is no blur yet")
+    user["#psf-grid"].focus()
+    for key in ("Enter", "ArrowRight", "Enter"):
+        user.page.keyboard.press(key)
+    expect(user["#psf-words"]).to_have_text("Drawn by hand, 21 × 21 pixels")
+    user.known_noise(20)
+    read_kernel(user, "k.npy", np.ones((3, 5)))  # read as it is
+    user["#restore"].click()
+    expect(user["#alert-words"]).to_contain_text("psf must sum to one")
+    read_kernel(user, "k.npy", np.ones((3, 5)) / 15)
+    user.screenshot("desk-blur")
+    user.restore()
+    expect(user["#result-title"]).to_have_text("Deblur")
+
+
+def read_kernel(user, name, kernel):
+    data = io.BytesIO()
+    np.save(data, kernel)
+    shown = user["#psf-picture"].get_attribute("src")
+    user.page.set_input_files("#psf-file", [{"name": name, "mimeType": "", "buffer": data.getvalue()}])
+    expect(user["#psf-picture"]).not_to_have_attribute("src", shown)
+    expect(user["#psf-words"]).to_have_text(f"{name}, {kernel.shape[0]} × {kernel.shape[1]} pixels")
+
+
+def test_a_mask_painted_with_a_brush(user, address):
+    user.open("hole.png", png(scene(48)))
+    user.choose("inpaint")
+    expect(user["[value=paint]"]).to_be_checked()
+    user.page.mouse.move(*user.point(0.45, 0.5))
+    user.page.mouse.down()
+    user.page.mouse.move(*user.point(0.55, 0.5), steps=5)
+    user.page.mouse.up()
+    red = user.picture()
+    assert (red[..., 0] - red[..., 1]).max() > 60
+    user.screenshot("desk-mask")
+    user.restore()
+    (job,) = user.page.request.get(f"{address}api/jobs").json()
+    sent = user.page.request.get(f"{address}api/masks/{job['settings']['mask']}.png").body()
+    mask = np.asarray(Image.open(io.BytesIO(sent)).convert("L"))
+    assert mask.shape == (48, 48)
+    assert set(np.unique(mask)) == {0, 255}
+    _, data = user.save("#download-result")
+    changed = np.asarray(Image.open(io.BytesIO(data))) != scene(48)
+    assert changed.any()
+    assert not (changed & (mask == 0)).any()
+    user["#mask-undo"].click()
+    user["#restore"].click()
+    expect(user["#alert-title"]).to_have_text("Nothing is painted yet")
+
+
+def test_estimates_appear_and_escape_stops_the_work(user):
+    user["#example-list button"].first.click()
+    expect(user["#name"]).to_have_text("noisy.png")
+    user["#restore"].click()
+    expect(user["#tag-right"]).to_contain_text("Estimate")
+    expect(user["#progress"]).to_have_attribute("value", re.compile("[1-9]"))
+    user.screenshot("desk-running")
+    started = time.monotonic()
+    user.page.keyboard.press("Escape")
+    expect(user["#said"]).to_have_text("Cancelled")
+    assert time.monotonic() - started < 5
+    expect(user["#restore"]).to_be_enabled()
+    expect(user["#tag-right"]).to_be_hidden()
+
+
+def test_a_bad_file_is_told_and_names_are_only_text(user):
+    user.upload(("<img src=x onerror=alert(1)>.png", b"no picture"))
+    expect(user["#alert"]).to_be_visible()
+    expect(user["#alert-words"]).to_contain_text("<img src=x onerror=alert(1)>.png")
+    user.screenshot("desk-bad-file")
+    user.page.keyboard.press("Escape")
+    expect(user["#alert"]).to_be_hidden()
+    user.open("<b>bold<b>.png", png(SMALL))
+    assert user["b"].count() == 0
+
+
+def test_a_batch_with_its_own_list(user):
+    user.upload(("one.png", png(SMALL)), ("broken.tif", b"no picture"), ("two.png", png(SMALL.T.copy())))
+    rows = user["#pictures li"]
+    expect(rows).to_have_count(3)
+    expect(rows.nth(1)).to_have_attribute("data-state", "refused")
+    expect(user["#all-restore"]).to_have_text("Restore all 2")
+    user.known_noise(20)
+    user["#all-restore"].click()
+    expect(user["#batch-words"]).to_have_text("2 of 3 restored.")
+    for row in (0, 2):
+        expect(rows.nth(row)).to_have_attribute("data-state", "done")
+    expect(user["#all-download"]).to_be_enabled()
+    downloads = []
+    user.page.on("download", lambda download: downloads.append(download))
+    user["#all-download"].click()
+    user.page.wait_for_timeout(1200)
+    assert sorted(each.suggested_filename for each in downloads) == ["one-denoised.png", "two-denoised.png"]
+    user.screenshot("desk-batch")
+
+
+def test_two_people_at_once(browser, address):
+    people = [User(browser, address) for _ in range(2)]
+    for number, person in enumerate(people):
+        person.open(f"mine-{number}.png", png(scene(48, sigma=20, seed=number)))
+        person.known_noise(20)
+        person["#restore"].click()
+    for number, person in enumerate(people):
+        person.done()
+        person["#tab-runs"].click()
+        expect(person["#runs li"]).to_have_count(1)
+        expect(person["#runs .open"]).to_have_text(f"mine-{number}.png")
+    theirs = people[0]["#download-result"].get_attribute("href")
+    assert people[0].page.request.get(f"{address.rstrip('/')}{theirs}").status == 200
+    assert people[1].page.request.get(f"{address.rstrip('/')}{theirs}").status == 404
+    for person in people:
+        person.leave()
+
+
+def test_a_photograph_stored_on_its_side_is_shown_upright(user):
+    pixels = np.full((40, 60), 90, np.uint8)
+    pixels[:, :30] = 200  # bright on the left as it is stored: at the top once it is turned
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    user.open("upright.png", png(pixels, exif=exif))
+    expect(user["#facts"]).to_contain_text("40 × 60")
+    picture = user.picture()
+    height, width = picture.shape[:2]
+    assert picture[height // 4, width // 2].tolist() == [200, 200, 200]
+    assert picture[3 * height // 4, width // 2].tolist() == [90, 90, 90]
+    user.page.mouse.move(*user.point(0.5, 0.04))
+    row, col = map(int, re.findall(r"\d+", user["#place"].inner_text()))
+    assert 15 <= row < 25  # what the file calls a column is down here
+    assert col <= 3
+
+
+def test_keys_are_told_and_can_be_switched_off(user):
+    user.page.keyboard.press("?")
+    expect(user["#shortcuts"]).to_be_visible()
+    expect(user["#shortcut-list"]).to_contain_text("Before or after")
+    user.screenshot("desk-keys")
+    user["#keys-on"].uncheck()
+    user.page.keyboard.press("Escape")
+    expect(user["#shortcuts"]).to_be_hidden()
+    user.page.keyboard.press("?")
+    expect(user["#shortcuts"]).to_be_hidden()
+
+
+def test_a_phone(browser, address):
+    user = User(browser, address, size=PHONE, touch=True)
+    user.screenshot("phone-welcome")
+    user.open("night.png", png(SMALL))
+    user.known_noise(20)
+    user.restore()
+    assert user.page.evaluate("() => document.documentElement.scrollWidth") == PHONE[0]
+    user.page.evaluate("() => scrollTo(0, 0)")
+    canvas, button = user["#canvas"].bounding_box(), user["#restore"].bounding_box()
+    assert canvas["width"] == PHONE[0]
+    assert canvas["height"] > 300
+    assert button["y"] + button["height"] < PHONE[1]  # always in reach
+    before = user.zoom()
+    touch = user.context.new_cdp_session(user.page)
+    x, y = canvas["x"] + 120, canvas["y"] + 150
+    for kind, apart in (("touchStart", 20), ("touchMove", 40), ("touchMove", 80)):
+        points = [{"x": x - apart, "y": y, "id": 0}, {"x": x + apart, "y": y, "id": 1}]
+        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    expect(user["#zoom"]).not_to_have_text(f"{before:.0f} %")
+    assert 2.5 < user.zoom() / before < 5
+    user["#fit"].click()
+    user.screenshot("phone-result")
+    serious(user, "a phone")
+    user.leave()
+
+
+def test_no_serious_accessibility_finding(restored, user):
+    serious(user, "the welcome")
+    serious(restored, "a result")
+    for task in ("deblur", "upsample", "inpaint"):
+        restored.choose(task)
+        serious(restored, task)
+    restored.choose("denoise")
+    restored["#tab-runs"].click()
+    serious(restored, "the runs")
+    restored["#tab-pictures"].click()
+    serious(restored, "the pictures")
+    restored["#tab-result"].click()
+    user["#help"].click()
+    serious(user, "the shortcuts")
+
+
+def serious(user, where):
+    """Fail where axe finds something serious on what is shown."""
+    found = Axe().run(user.page).response["violations"]
+    bad = [(each["id"], [node["target"] for node in each["nodes"]][:3]) for each in found]
+    assert [each for each, kind in zip(bad, found) if kind["impact"] in ("serious", "critical")] == [], where
