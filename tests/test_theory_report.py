@@ -225,6 +225,8 @@ def test_advice_follows_the_measurements(base: theory.Report) -> None:
     patches = told(base, Rate(0.001, 0.02, 0.0, 0.4, 0.0), scatter=0.005)
     assert patches.advice.startswith("More patches")
     assert "as if they were independent" in patches.advice
+    vague = replace(images, rate=replace(images.rate, kappa=0.01, kappa_error=0.015))
+    assert "not the better choice before a bank of about 200 patches of 8 images" in vague.advice
     assert told(base, Rate(0.01, 1e-6, 0.1, 0.4, 0.0), scatter=0.001).advice.startswith("Neither")
     law = Rate(0.001, 0.02, 8 / 1024, 0.4, 0.0)  # where both are worth the same
     assert told(base, law, scatter=0.05).advice.startswith("Either")

@@ -69,21 +69,26 @@ def _verdict(report: Report, patches: Gain, images: Gain, coming: float) -> str:
         return "More images: half of the images is missed more than half of the patches."
     if lead.share < -chance:
         return "More patches: half of the patches is missed more than half of the images."
-    return "Either: patches and images count alike here, and patches of the images at hand cost nothing but time."
+    return "Either: these splits cannot tell which counts more, and patches of images at hand cost nothing but time."
 
 
 def _turn(report: Report) -> str:
-    """From which m on images are what is missing."""
+    """From which m on images are what is missing; where that is too uncertain, before which they are not."""
     rate, curves = report.rate, report.curves
     assert rate is not None
     assert curves is not None
     n = report.n or curves.n[-1]
-    if rate.kappa * curves.m[-1] < 0.05 * curves.n[-1]:
+    most = rate.kappa + 2 * rate.kappa_error
+    if most * curves.m[-1] < 0.05 * curves.n[-1]:
         return "The patches of an image count almost as if they were independent, so far."
-    turn = n / rate.kappa
+    sure = rate.kappa > 2 * rate.kappa_error
+    turn = n / (rate.kappa if sure else most)
     if report.correlation is not None and turn > n * report.correlation.patches:
-        return f"All patches of these {n} images, by that law, would not be too many for them."
-    return f"With {n} images, more images become the better choice at a bank of about {_count(turn)} patches."
+        return f"By that law, all patches of these {n} images would not be too many for them."
+    if sure:
+        return f"With {n} images, more images become the better choice at a bank of about {_count(turn)} patches."
+    bank = f"about {_count(turn)} patches of {n} images"
+    return f"By that law, more images are not the better choice before a bank of {bank}."
 
 
 def _next(rate: Rate, m: int, n: int) -> tuple[float, float]:
