@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import time
+from io import BytesIO
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ from typer.testing import CliRunner
 import slir
 from serving import decoded, encoded, scene, serving
 from slir.cli import app as commands
+from slir.errors import SlirError
 from slir.sidecars import load
+from slir.web import trust
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -297,3 +300,90 @@ def test_a_place_beyond_the_edge(client):
     for what in ("pixel", "explain"):
         answer = client.get(f"/api/jobs/{job}/{what}", params={"row": 64, "col": 0})
         assert (answer.status_code, answer.json()["argument"]) == (422, "row")
+
+
+# --- how far a result may be trusted -------------------------------------------------------------------------------
+
+
+class Known:
+    """A result whose errors are known: as `slir.tasks.Result` tells them."""
+
+    calibrated = ""
+
+    def __init__(self, image, error):
+        self.image, self.error_map = image, error
+
+    def interval(self, level):
+        if level > 0.8 and self.calibrated:
+            raise SlirError("There is no interval.")
+        half = self.error_map * (0.7 if level == 0.5 else 1.6)
+        return self.image - half, self.image + half
+
+
+@pytest.mark.parametrize("colour", [False, True])
+def test_error_maps_and_intervals(served, client, colour):
+    pixels = scene(48, colour=colour)
+    job = client.submit(client.upload(encoded(pixels)), sigma=12)
+    client.finished(job)
+    assert client.get(f"/api/jobs/{job}/error.png").status_code == 409  # it was not asked for
+    assert "not asked for" in client.get(f"/api/jobs/{job}/error.tif").json()["detail"]
+    run = served.server.bench.get(job, client.cookies["slir-session"])
+    error = np.linspace(0, 8, pixels.size, dtype=np.float32).reshape(pixels.shape)
+    run.result.update(trust.keep(run.folder, Known(pixels.astype(np.float32), error)))
+    assert client.get(f"/api/jobs/{job}").json()["result"]["max_error"] == 8
+    shown = decoded(client.get(f"/api/jobs/{job}/error.png").content)
+    wanted = error if not colour else np.sqrt((error**2).mean(-1))
+    assert np.abs(shown - wanted * 255 / 8).max() <= 0.51
+    assert decoded(client.get(f"/api/jobs/{job}/error.png", params={"max": 16}).content).shape == (16, 16)
+    download = client.get(f"/api/jobs/{job}/error.tif")
+    assert "picture-denoised-error.tif" in download.headers["content-disposition"]
+    assert np.array_equal(tifffile.imread(BytesIO(download.content)), error)
+    told = client.get(f"/api/jobs/{job}/pixel", params={"row": 40, "col": 3}).json()
+    here = np.ravel(error[40, 3])
+    assert np.allclose(told["error"], here)
+    low, high = told["interval"]["0.9"]
+    assert np.allclose(low, np.ravel(pixels[40, 3]) - 1.6 * here)
+    assert np.allclose(high, np.ravel(pixels[40, 3]) + 1.6 * here)
+
+
+def test_errors_that_are_not_calibrated_are_told_so(tmp_path):
+    result = Known(np.ones((4, 4)), np.ones((4, 4)))
+    result.calibrated = "another sigma"
+    told = trust.keep(tmp_path, result)
+    assert told["error"]
+    assert (told["error_reason"], told["interval_reason"]) == ("another sigma", "There is no interval.")
+    result.error_map = None
+    assert trust.keep(tmp_path, result) == {"error": False, "error_reason": "another sigma"}
+
+
+def test_a_pixel_is_explained_by_the_process_that_made_it(served, client):
+    job = client.submit(client.upload(encoded(scene())), sigma=12, error_map=True)
+    told = client.finished(job)["result"]
+    answers = [client.get(f"/api/jobs/{job}/explain", params={"row": 20, "col": 30, "k": 4})]
+    served.server.bench._hands[0].kill()  # the next one has to do the job again
+    answers.append(client.get(f"/api/jobs/{job}/explain", params={"row": 20, "col": 30, "k": 4}))
+    for answer in answers:
+        if not told["error"]:
+            assert answer.status_code == 409
+            assert answer.json()["detail"]
+            continue
+        found = answer.json()
+        assert len(found["patches"]) == 4
+        assert np.shape(found["patches"][0]["pixels"]) == np.shape(found["restored"]) == (found["size"],) * 2
+        weights = [abs(patch["weight"]) for patch in found["patches"]]
+        assert weights == sorted(weights, reverse=True)
+    assert answers[0].json() == answers[1].json()
+    assert not (served.folder / "jobs" / job / "again").exists()
+
+
+def test_missing_pixels_are_null(client, tmp_path):
+    pixels = scene().astype(np.float32) / 255
+    pixels[10:12, 20] = np.nan
+    tifffile.imwrite(tmp_path / "n.tif", pixels)
+    answer = client.post("/api/files", params={"name": "n.tif"}, content=(tmp_path / "n.tif").read_bytes())
+    assert answer.json()["task_hint"] == "inpaint"
+    job = client.submit(answer.json()["file"], "inpaint", mask="nan", data_range=1)
+    assert client.finished(job)["state"] == "done"
+    told = client.get(f"/api/jobs/{job}/pixel", params={"row": 10, "col": 20}).json()
+    assert told["before"] == [None]
+    assert 0 <= told["after"][0] <= 1

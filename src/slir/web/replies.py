@@ -158,11 +158,12 @@ class JobInfo(BaseModel):
 
 
 class Pixel(BaseModel):
-    """A pixel before and after, the error to expect, and intervals: by channel, in the file's units."""
+    """A pixel before and after, the error to expect, and intervals, low and high: by channel, in the file's
+    units. What is not a number, or not known, is null."""
 
     row: int
     col: int
-    before: list[float] | None
-    after: list[float] | None
-    error: list[float] | None
-    interval: dict[str, list[list[float]]]
+    before: list[float | None] | None
+    after: list[float | None] | None
+    error: list[float | None] | None
+    interval: dict[str, list[list[float | None]]]

@@ -39,6 +39,7 @@ class Server:
         reader = Hand(work.serve_reader, READING_MEMORY)
         bench = Bench(settings)
         bench.open()
+        reader.start()  # now, so that nobody waits for it later
         return Server(settings, Store(folder, settings, bench.uses), bench, reader, asyncio.Lock())
 
     async def read(self, skill: str, *arguments: Any, names: Names | None = None) -> Any:

@@ -38,7 +38,7 @@ def keep(folder: Path, result: Any) -> dict[str, Any]:
         try:
             np.save(bounds_of(folder, level), np.stack(result.interval(float(level))).astype(np.float32))
         except SlirError as reason:
-            return _told(error) | {"interval_reason": str(reason)}
+            return _told(error) | {"error_reason": getattr(result, "calibrated", ""), "interval_reason": str(reason)}
     return _told(error)
 
 
@@ -57,38 +57,25 @@ def remember(folder: Path, result: Any) -> None:
 
 
 def explained(result: Any, row: int, col: int, k: int) -> dict[str, Any]:
-    """The patches behind a pixel, as JSON has them: pixels from 0 to 1."""
+    """The patches behind a pixel, pixels from 0 to 1."""
     if not hasattr(result, "explain"):
         raise Problem(409, "There is nothing to show", UNCALIBRATED)
     try:
         found = result.explain(row, col, k)
     except SlirError as error:
         raise refused(error, status=409) from None
-    patches = [
-        {
-            "weight": float(weight),
-            "source": str(source),
-            "row": int(place[0]),
-            "col": int(place[1]),
-            "pixels": _rows(own),
-        }
-        for weight, source, place, own in zip(found.weights, found.sources, found.positions, found.patches)
-    ]
-    return {
-        "row": row,
-        "col": col,
-        "corner": [int(side) for side in found.corner],
-        "size": int(np.shape(found.restored)[0]),
-        "patches": patches,
-        "restored": _rows(found.restored),
-        "pull": _rows(found.pull),
-        "weights_sum": float(np.sum(np.asarray(found.weights))),
-        "reproduces": float(found.reproduces),
-    }
+    return plain(found.as_json() | {"weights_sum": float(np.sum(found.weights))})
 
 
-def _rows(pixels: Any) -> Any:
-    return np.round(np.asarray(pixels, np.float64), 5).tolist()
+def plain(value: Any) -> Any:
+    """As JSON has it: NumPy's numbers as numbers, and none where they are not finite."""
+    if isinstance(value, dict):
+        return {str(name): plain(own) for name, own in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [plain(own) for own in value]
+    if isinstance(value, float | np.floating):
+        return float(value) if np.isfinite(value) else None
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _told(error: np.ndarray) -> dict[str, Any]:
@@ -101,9 +88,9 @@ def at(folder: Path, row: int, col: int) -> dict[str, Any]:
     found: dict[str, Any] = {"error": None, "interval": {}}
     if error_of(folder).exists():
         error = np.load(error_of(folder), mmap_mode="r", allow_pickle=False)
-        found["error"] = [float(value) for value in np.ravel(error[row, col])]
+        found["error"] = plain(np.ravel(error[row, col]))
     for level in LEVELS:
         if bounds_of(folder, level).exists():
             bounds = np.load(bounds_of(folder, level), mmap_mode="r", allow_pickle=False)
-            found["interval"][level] = [[float(value) for value in np.ravel(own[row, col])] for own in bounds]
+            found["interval"][level] = [plain(np.ravel(own[row, col])) for own in bounds]
     return found

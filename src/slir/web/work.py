@@ -6,7 +6,6 @@ longer wanted.
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Callable
@@ -20,7 +19,7 @@ import numpy as np
 from slir import io
 from slir.io.picture import range_of
 from slir.jobs import Job, Outcome, Watch, run
-from slir.web import crew, display
+from slir.web import crew, display, trust
 from slir.web.display import View
 from slir.web.problems import Problem
 
@@ -89,14 +88,14 @@ def check(tell: Tell, job: Job) -> None:
     job.check()
 
 
-def values(tell: Tell, paths: list[Path], row: int, col: int) -> list[list[float] | None]:
+def values(tell: Tell, paths: list[Path], row: int, col: int) -> list[list[float | None] | None]:
     """A pixel's value in the first plane of each file, by channel; None where a file does not reach so far."""
-    found: list[list[float] | None] = []
+    found: list[list[float | None] | None] = []
     for path in paths:
         with io.open_source(path) as source:
             inside = row < source.size[0] and col < source.size[1]
             pixel = source.read(0, slice(row, row + 1), slice(col, col + 1)).pixels if inside else None
-        found.append(None if pixel is None else [float(value) for value in np.ravel(pixel)])
+        found.append(None if pixel is None else trust.plain(np.ravel(pixel).astype(np.float64)))
     return found
 
 
@@ -171,8 +170,6 @@ def restore(tell: Tell, job: Job, folder: Path, view: View, trusted: bool) -> di
 
     trusted : whether to find the error to expect too.
     """
-    from slir.web import trust
-
     previews = Previews(folder, view, tell)
     trust.KEPT.pop(folder, None)
     finds: dict[str, Any] = {"error": False, "error_reason": trust.TOO_LARGE if trusted else trust.UNASKED}
@@ -186,14 +183,12 @@ def restore(tell: Tell, job: Job, folder: Path, view: View, trusted: bool) -> di
 
     outcome = run(job, watch=Watch(previews.progress, previews.observe, keep))
     show(tell, job.output, folder / "view.png", view, display.LARGEST)
-    return _found(outcome, job) | finds
+    return trust.plain(_found(outcome, job) | finds)
 
 
 def explain(tell: Tell, job: Job, folder: Path, row: int, col: int, k: int) -> dict[str, Any]:
     """What stands behind a pixel of a job that is done. Where its `Result` is no longer at hand the job is done again,
     which gives the same."""
-    from slir.web import trust
-
     result = trust.KEPT.get(folder)
     if result is None:
         results: dict[int, Any] = {}
@@ -222,7 +217,7 @@ def _found(outcome: Outcome, job: Job) -> dict[str, Any]:
         "notes": list(outcome.notes),
         "unit_text": _unit(outcome, job),
     }
-    return json.loads(json.dumps(found))
+    return found
 
 
 def _unit(outcome: Outcome, job: Job) -> str:
