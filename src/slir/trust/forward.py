@@ -27,8 +27,9 @@ NOISE_OFF = 1.6
 """By what factor noise that is found and σ may differ. Estimates are within 5 % of the truth, rarely off by 10."""
 TEXTURE = 3 / 255
 """Fine texture may read as so much noise, where no blur has smoothed it."""
-WIDTH_OFF, WIDTH_GAIN = 1.15, 25.0
-"""A PSF is too wide or too narrow by this factor and more, if the spectrum says so with that much likelihood."""
+WIDTH_OFF, WIDTH_GAIN, WIDTH_SHARE = 1.15, 25.0, 0.1
+"""A PSF is too wide or too narrow by this factor and more, if the spectrum says so with that much likelihood, and that
+share of what no width explains."""
 UNEXPLAINED = 1.08**2
 """Mean squared residual over σ² beyond which x̂ does not explain y: told the truth it is 0.7 to 0.96 in deblurring."""
 CORRELATED = 0.2
@@ -81,19 +82,14 @@ def judge(y: Tensor, operator: Operator, x: Tensor, sigma: float, *, span: float
     faults: dict[str, str] = {}
     if sigma > 0 and noise > 0:
         faults |= _noise_fault(noise, sigma, span, 0.0 if isinstance(operator, Blur) else TEXTURE)
-    if width is not None and width.gain > WIDTH_GAIN:
+    if width is not None and width.gain > WIDTH_GAIN + WIDTH_SHARE * width.misfit:
         faults |= _width_fault(width.scale)
-    level = max(sigma, ROUNDING)
     if left is not None:
-        if isinstance(operator, Blur):
-            faults |= _clipping_fault(left, level)
-        if not isinstance(operator, Identity) and left.power > UNEXPLAINED * max(sigma, 4 * ROUNDING) ** 2:
-            faults |= _unexplained_fault(left.power**0.5 * span, sigma * span)
-        if left.power > level**2 / 4 and left.correlation > CORRELATED:
-            faults |= _structure_fault(left.correlation)
-            faults.pop("sigma too large", None)  # noise that is not white reads too low
+        faults |= _residual_faults(left, operator, sigma, span, known=set(faults))
+    if "structure" in faults:
+        faults.pop("sigma too large", None)  # noise that is not white reads too low
     return ForwardCheck(
-        chi2=None if left is None else left.power / level**2,
+        chi2=None if left is None else left.power / max(sigma, ROUNDING) ** 2,
         correlation=None if left is None else left.correlation,
         noise_found=noise * span if noise > 0 else None,
         scale_found=None if width is None else width.scale,
@@ -101,6 +97,21 @@ def judge(y: Tensor, operator: Operator, x: Tensor, sigma: float, *, span: float
         words=" ".join(faults.values()),
         faults=faults,
     )
+
+
+def _residual_faults(
+    left: _LeftOver, operator: Operator, sigma: float, span: float, *, known: set[str]
+) -> dict[str, str]:
+    """What the residual alone tells, beyond the faults that are known and that it follows from."""
+    level = max(sigma, ROUNDING)
+    faults = _clipping_fault(left, level) if isinstance(operator, Blur) else {}
+    much = left.power > UNEXPLAINED * max(sigma, 4 * ROUNDING) ** 2 and not isinstance(operator, Identity)
+    if much and not known & {"sigma too small", "psf too wide", "psf too narrow"}:
+        faults["unexplained"] = unexplained(left.power**0.5 * span, sigma * span)
+    coloured = left.power > level**2 / 4 and left.correlation > CORRELATED
+    if coloured and not known & {"psf too wide", "psf too narrow"}:
+        faults |= _structure_fault(left.correlation)
+    return faults
 
 
 def _noise_fault(found: float, told: float, span: float, texture: float) -> dict[str, str]:
@@ -128,13 +139,13 @@ def _width_fault(scale: float) -> dict[str, str]:
     return {f"psf too {name}": text}
 
 
-def _unexplained_fault(left: float, told: float) -> dict[str, str]:
-    text = (
+def unexplained(left: float, told: float) -> str:
+    """In words, that a residual is larger than noise, both in pixel values."""
+    return (
         f"The result does not explain the image: what is left over is {left:.3g} where noise of {told:.3g} was to be "
         "expected. Either sigma is too small, or the operator is not the true one (a wrong PSF, filter or border), or "
         "pixels are clipped. sigma='auto' estimates the noise."
     )
-    return {"unexplained": text}
 
 
 def _structure_fault(correlation: float) -> dict[str, str]:

@@ -14,6 +14,9 @@ The s of the greatest likelihood is what y speaks for. Neither a σ that was tol
 from __future__ import annotations
 
 import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -24,22 +27,47 @@ WINDOW, MOST_WINDOWS = 128, 7
 """Side of the windows, halved or doubled where image or PSF ask for it; and how many, at most, down and across."""
 LEAST_WINDOW = 64
 SCALES = tuple(1.12**step for step in range(-4, 5))
-STEPS = 8
+STEPS, FEWER_STEPS = 8, 3
+"""Of scoring: at the PSF as given, and at each further scale, which begins where its neighbour ended."""
+CHANCE = 0.625
+"""What a right spectrum misses of a mean of n periodograms, times n: 1/2 but for their overlap."""
 _NONE, _SMALL = 1e-14, 1e-3
 
 
 @dataclass(frozen=True)
 class Width:
     """scale: how many times wider than the PSF that was given is the one that y speaks for.
-    gain: by how much the logarithm of the likelihood is greater there than at the PSF as given, in units of one
-    frequency of a periodogram."""
+    gain: by how much the logarithm of the likelihood is greater there than at the PSF as given.
+    misfit: by how much it is below that of a spectrum like y's own even there, chance not counted; both in units of one
+    frequency of a periodogram. Where it is large, y's spectrum is far from smooth: a grating, say, or text."""
 
     scale: float
     gain: float
+    misfit: float
 
 
 def find_width(y: Tensor, psf: Tensor) -> Width | None:
     """The width of `psf` that the image y (h, w) speaks for; None where y is too small to say, or holds nothing."""
+    with _one_thread():
+        return _width(y, psf)
+
+
+_ALONE = threading.Lock()
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Hundreds of small steps: on a busy machine threads would mostly wait for each other, fifty times as long."""
+    with _ALONE:
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+
+def _width(y: Tensor, psf: Tensor) -> Width | None:
     extent = max(_extent(psf))
     side = WINDOW
     while side < 2 * SCALES[-1] * extent:  # what the PSF correlates has to fit into a window
@@ -53,10 +81,21 @@ def find_width(y: Tensor, psf: Tensor) -> Width | None:
     seen = power[chosen]
     if not float(seen.max()) > _NONE:
         return None
-    through = torch.stack([_through(psf.to(power), scale, side)[chosen] for scale in SCALES])  # (scales, frequencies)
-    misfits = _misfits(seen, through, terms) * min(1.0, (WINDOW / side) ** 2)
-    best = int(misfits.argmin())
-    return Width(_between(misfits, best), float(misfits[len(SCALES) // 2] - misfits[best]))
+    misfits = [0.0] * len(SCALES)
+    middle = len(SCALES) // 2
+    first = theta = _start(seen, _through(psf.to(power), 1.0, side)[chosen], terms)
+    for order in (range(middle, len(SCALES)), range(middle - 1, -1, -1)):  # from the PSF as given outwards, each way
+        for number in order:
+            through = _through(psf.to(power), SCALES[number], side)[chosen]
+            theta = _fitted(theta, seen, through, terms, STEPS if number == middle else FEWER_STEPS)
+            first = theta if number == middle else first
+            misfits[number] = _misfit(theta, seen, through, terms)
+        theta = first
+    unit = min(1.0, (WINDOW / side) ** 2)
+    best = min(range(len(SCALES)), key=lambda number: misfits[number])
+    chance = len(seen) * CHANCE / (len(_starts(y.shape[0], side)) * len(_starts(y.shape[1], side)))
+    misfit = max(0.0, misfits[best] - float((seen.clamp(min=_NONE).log() + 1).sum()) - chance)
+    return Width(_between(misfits, best), unit * (misfits[middle] - misfits[best]), unit * misfit)
 
 
 def periodogram(y: Tensor, side: int) -> Tensor:
@@ -121,41 +160,47 @@ def _terms(side: int, device: torch.device) -> tuple[Tensor, Tensor]:
     return terms.to(device), chosen.to(device)
 
 
-def _misfits(seen: Tensor, through: Tensor, terms: Tensor) -> Tensor:
-    """For each scale, the least Σ log m + P/m over θ and σ², by Fisher's scoring: (scales,).
-
-    seen: P, (frequencies,). through: |b|², (scales, frequencies). terms: (frequencies, 7).
-    """
-    count, size = through.shape[0], terms.shape[1]
+def _start(seen: Tensor, through: Tensor, terms: Tensor) -> Tensor:
+    """θ, and log σ² behind it, to begin with: a power law through the low frequencies, and the faintest of all."""
     low = terms[:, 1] < math.log(0.08)
-    start = (seen * terms[:, 1].mul(2).exp() / through.clamp(min=0.01))[:, low].mean(1).clamp(min=_NONE).log()
-    theta = torch.zeros(count, size + 1).to(terms)
-    theta[:, 0], theta[:, 1] = start, -2.0
-    theta[:, size] = seen.quantile(0.1).clamp(min=_NONE).log()  # log σ²
-    ridge = 1e-9 * len(seen) * torch.eye(size + 1).to(terms)
-    for _ in range(STEPS):
+    height = (seen * terms[:, 1].mul(2).exp() / through.clamp(min=0.01))[low].mean()
+    theta = torch.zeros(terms.shape[1] + 1).to(terms)
+    theta[0], theta[1], theta[-1] = height.clamp(min=_NONE).log(), -2.0, seen.quantile(0.1).clamp(min=_NONE).log()
+    return theta
+
+
+def _fitted(theta: Tensor, seen: Tensor, through: Tensor, terms: Tensor, steps: int) -> Tensor:
+    """θ and log σ² of a greater likelihood, by Fisher's scoring.
+
+    seen: P, (frequencies,). through: |b|², (frequencies,). terms: (frequencies, 7).
+    """
+    ridge = 1e-9 * len(seen) * torch.eye(len(theta)).to(terms)
+    for _ in range(steps):
         signal, noise = _parts(theta, through, terms)
         mean = signal + noise
-        slopes = torch.cat([(signal / mean)[..., None] * terms, (noise / mean)[..., None]], -1)
-        gradient = torch.einsum("sfk,sf->sk", slopes, seen / mean - 1)
-        step = torch.linalg.solve(slopes.mT @ slopes + ridge, gradient)
-        theta = theta + step * (3 / step.abs().amax(1, keepdim=True)).clamp(max=1.0)
+        slopes = torch.cat([(signal / mean)[:, None] * terms, (noise / mean)[:, None]], 1)
+        step = torch.linalg.solve(slopes.T @ slopes + ridge, slopes.T @ (seen / mean - 1))
+        theta = theta + step * (3 / step.abs().amax()).clamp(max=1.0)
+    return theta
+
+
+def _misfit(theta: Tensor, seen: Tensor, through: Tensor, terms: Tensor) -> float:
+    """Σ log m + P/m."""
     signal, noise = _parts(theta, through, terms)
     mean = signal + noise
-    return (mean.log() + seen / mean).sum(1)
+    return float((mean.log() + seen / mean).sum())
 
 
 def _parts(theta: Tensor, through: Tensor, terms: Tensor) -> tuple[Tensor, Tensor]:
     """S|b|² and σ², where neither may vanish or grow beyond numbers."""
-    signal = (theta[:, :-1] @ terms.T).clamp(-60, 30).exp() * through
-    return signal, theta[:, -1:].clamp(-32, 30).exp().expand_as(signal)
+    return (terms @ theta[:-1]).clamp(-60, 30).exp() * through, theta[-1].clamp(-32, 30).exp()
 
 
-def _between(misfits: Tensor, best: int) -> float:
+def _between(misfits: list[float], best: int) -> float:
     """The scale of the least misfit, by the parabola through it and its neighbours."""
     if not 0 < best < len(SCALES) - 1:
         return SCALES[best]
-    left, middle, right = (float(misfits[best + step]) for step in (-1, 0, 1))
+    left, middle, right = misfits[best - 1 : best + 2]
     bend = left - 2 * middle + right
     away = 0.5 * (left - right) / bend if bend > 0 else 0.0
     return float(SCALES[best] * (SCALES[1] / SCALES[0]) ** away)
