@@ -45,7 +45,7 @@ export class Inspector {
     this.abort?.abort();
     const { signal } = (this.abort = new AbortController());
     this.#say("Asking…");
-    const parts = [el("div"), el("div")];
+    const parts = [el("div"), el("div", {}, el("p", { class: "muted", text: "Looking for the patches behind it…" }))];
     const fill = async (part, question, draw) => {
       try {
         part.replaceChildren(...draw(await question(job.job, row, col, signal)));
@@ -58,11 +58,13 @@ export class Inspector {
       this.words = inShort(pixel);
       return drawPixel(pixel);
     };
-    await Promise.all([fill(parts[0], api.pixel, values), fill(parts[1], api.explain, (told) => drawPatches(told, this.orientation))]);
+    const patches = fill(parts[1], api.explain, (told) => drawPatches(told, this.orientation)); // may wait for a worker
+    await fill(parts[0], api.pixel, values);
     if (signal.aborted) return;
     $("pixel-answer").replaceChildren(...parts);
     this.#say(`Row ${row}, column ${col}`);
     $("place").textContent = this.words;
+    await patches;
   }
 
   #say(words, bad = false) {
@@ -73,6 +75,7 @@ export class Inspector {
 
 /** "row 3, column 4: 112 → 105 ± 3.1". */
 function inShort({ row, col, before, after, error }) {
+  if (!after) return "";
   const all = (values) => values.map((value) => number(value)).join(", ");
   const off = error?.length ? ` ± ${number(Math.max(...error), 2)}` : "";
   return `row ${row}, column ${col}: ${before?.length ? `${all(before)} → ` : ""}${all(after)}${off}`;
@@ -80,6 +83,7 @@ function inShort({ row, col, before, after, error }) {
 
 /** Before, after, expected error, and the intervals, channel by channel. */
 function drawPixel(pixel) {
+  if (!pixel.after) return [];
   const count = pixel.after.length;
   const named = (index) => (count === 1 ? "Value" : CHANNELS[index] ?? `Channel ${index + 1}`);
   const head = el("tr", {}, el("td"), ...["Before", "After", "± error"].map((text) => el("th", { text, scope: "col", class: "right" })));

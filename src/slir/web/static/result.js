@@ -11,11 +11,16 @@ export function showResult(job) {
   const { result, settings } = job;
   $("result-title").textContent = TASKS[settings.task] ?? settings.task;
   $("result-facts").replaceChildren(...rows(job).flatMap(([name, value]) => [el("dt", { text: name }), el("dd", { text: value })]));
-  const notes = [];
-  if (result.forward?.words) notes.push(note(result.forward.words, result.forward.right === false));
-  for (const words of result.warnings ?? []) notes.push(note(words, true));
-  if (!result.error && result.error_reason) notes.push(note(`No error map: ${result.error_reason}`, false));
-  $("result-notes").replaceChildren(...notes);
+  const warned = new Set([result.forward?.right === false && result.forward.words, ...(result.warnings ?? [])]); // often the same
+  const told = [
+    !result.error && result.error_reason && `No error map: ${result.error_reason}`,
+    result.interval_reason && `No intervals: ${result.interval_reason}`,
+    ...(result.notes ?? []),
+  ];
+  $("result-notes").replaceChildren(
+    ...[...warned].filter(Boolean).map((words) => el("p", { class: "note warn", text: words })),
+    ...told.filter(Boolean).map((words) => el("p", { class: "note", text: words })),
+  );
   const base = `/api/jobs/${job.job}`;
   $("downloads").replaceChildren(
     download("Download the result", `${base}/result`, "download-result"),
@@ -30,11 +35,10 @@ function rows(job) {
   if (result.sigma !== null && result.sigma !== undefined) {
     found.push([settings.sigma === "auto" ? "Noise found (σ)" : "Noise (σ)", numbers(result.sigma)]);
   }
-  if (result.residual !== null && result.residual !== undefined) found.push(["Left unexplained", numbers(result.residual)]);
+  if (result.residual !== null && result.residual !== undefined) found.push(["Left over (residual)", numbers(result.residual)]);
   return found;
 }
 
-const note = (words, warn) => el("p", { class: warn ? "note warn" : "note", text: words });
 const download = (text, href, id, title) => el("a", { text, href, id, title, download: "" });
 
 /** The line below the button once a run has ended. */
