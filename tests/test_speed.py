@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from slir.bench import probe, speed
+from slir.bench import probe, speed, speed_tables
 from slir.bench.protocols import psnr
-from slir.bench.speed import Measured
+from slir.bench.speed_tables import Measured
+from slir.errors import InputError, SlirError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -77,8 +78,8 @@ def some(side: int, seconds: float, method: str = "slir", bank: int = 0) -> Meas
 def test_the_exponent_is_that_of_a_power() -> None:
     power = [some(side, 1e-6 * side ** (2 * 1.2)) for side in (256, 512, 1024, 2048)]
     power[0] = some(256, 100.0)  # below a quarter of a megapixel start-up counts, so it does not
-    assert speed.exponent(power) == pytest.approx(1.2)
-    assert math.isnan(speed.exponent(power[:2]))
+    assert speed_tables.exponent(power) == pytest.approx(1.2)
+    assert math.isnan(speed_tables.exponent(power[:2]))
 
 
 def test_figures_are_shown_as_ratios() -> None:
@@ -86,7 +87,7 @@ def test_figures_are_shown_as_ratios() -> None:
 
     found = [some(512, 2.0), some(1024, 8.0), some(512, 7.0, "BM3D"), some(128, 3.0, "paper", 10_000)]
     console = Console(width=160, record=True, file=io.StringIO())
-    for table in speed.tables(found, {"operations": 5e9}):
+    for table in speed_tables.tables(found, {"operations": 5e9}):
         console.print(table)
     text = console.export_text()
     assert "3.5" in text  # BM3D over slir
@@ -95,36 +96,106 @@ def test_figures_are_shown_as_ratios() -> None:
     assert "10,000" in text
 
 
-def test_main_writes_what_it_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    asked = []
+def test_the_summary_has_growth_and_a_common_size() -> None:
+    from rich.console import Console
 
-    def answer(question: dict) -> dict:
-        asked.append(question)
+    found = [some(side, 3e-6 * side ** (2 * 1.1)) for side in (256, 512, 1024, 3464)]
+    console = Console(width=160, record=True, file=io.StringIO())
+    console.print(speed_tables.tables(found, {"operations": 5e9})[-1])
+    (line,) = (line for line in console.export_text().splitlines() if "denoise" in line)
+    assert "pixels^1.10" in line
+    assert f"{found[1].seconds:.3g}" in line
+    assert "3464×3464" in line
+    assert speed_tables.growth(found) == {"denoise": pytest.approx(1.1)}
+
+
+def test_rows_are_ordered_by_cost_and_methods_take_turns() -> None:
+    alone = speed.rows()
+    for task in speed.TASKS:
+        assert [row[2] for row in alone if row[:2] == (task, "slir")] == list(speed.SIDES)
+    assert alone[0] == ("deblur", "paper, squared", 128, 1_000)
+    assert alone[-1] == ("inpaint", "slir", 3464, 0)
+    assert {row[3] for row in alone} == {0, *speed.BANKS}
+    assert {row[2] for row in speed.rows(quick=True)} == {128, 256, 396, 512}
+    beside = speed.rows(peers=True)
+    assert len(beside) == len(set(beside))
+    assert set(alone) < set(beside)
+    at = beside.index(("denoise", "slir", 512, 0))
+    assert [row[1] for row in beside[at : at + 6]] == ["slir", *speed.PEERS["denoise"]]
+
+
+class Machine:
+    """Answers as a probe does, and stops after so many."""
+
+    def __init__(self, stop: int = 10**6):
+        self.asked: list[dict] = []
+        self.stop = stop
+
+    def __call__(self, question: dict) -> dict:
+        if len(self.asked) == self.stop:
+            raise KeyboardInterrupt
+        self.asked.append(question)
         if question["method"] == "ceiling":
             return {"operations": 1e11, "bytes": 1e10}
         if question["method"] == "BM3D":
             return {"skipped": "BM3D"}
-        return {"seconds": 1.0, "psnr": 30.0, "peak": 10**9, "start": 10**8}
+        if question["method"] == "TV":
+            raise SlirError("measuring failed")
+        return {"seconds": question["side"] / 256, "psnr": 30.0, "peak": 10**9, "start": 10**8}
 
-    monkeypatch.setattr(speed, "_probe", answer)
+
+def test_main_writes_what_it_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(speed, "_probe", Machine())
     told: list[tuple[int, int, str]] = []
     found = speed.main(
         out=tmp_path, device="cpu", peers=True, quick=True, tasks=("denoise",), progress=lambda *step: told.append(step)
     )
-    assert {one.method for one in found} == {
-        "slir",
-        "NLM",
-        "TV",
-        "EPLL",
-        "network",
-    }  # what is not installed is left out
+    # What is not installed, and what fails, is left out.
+    assert {one.method for one in found} == {"slir", "NLM", "EPLL", "network"}
     assert {one.side for one in found} == {256, 396, 512}
     kept = json.loads((tmp_path / "speed.json").read_text())
     assert len(kept["measured"]) == len(found)
+    assert "512×512" in (tmp_path / "speed.txt").read_text()
     assert told[-1][0] == told[-1][1]
-    assert "slir" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "denoise, slir, 512×512: 2 s, 30.00 dB, 1000 MB" in printed
+    assert "BM3D, whose package is not installed" in printed
+
+
+def test_a_run_that_is_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings: dict = {"out": tmp_path, "device": "cpu", "tasks": ("deblur",), "quick": True}
+    first, second, third = Machine(stop=4), Machine(), Machine()
+    monkeypatch.setattr(speed, "_probe", first)
+    with pytest.raises(KeyboardInterrupt):
+        speed.main(**settings)
+    kept = json.loads((tmp_path / "speed.json").read_text())["measured"]
+    assert len(kept) == 3  # and the ceiling
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["speed.json", "speed.txt"]
+    monkeypatch.setattr(speed, "_probe", second)
+    found = speed.main(**settings, resume=True)
+    assert [one.row for one in found] == speed.rows(("deblur",), quick=True)
+    assert len(second.asked) == len(found) - 3
+    monkeypatch.setattr(speed, "_probe", third)
+    assert speed.main(**settings, resume=True) == found
+    assert not third.asked
+    assert len(speed.main(**settings)) == len(third.asked) - 1  # without, all is measured anew
+
+
+def test_figures_of_another_machine_are_not_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed, "_probe", Machine())
+    settings: dict = {"out": tmp_path, "device": "cpu", "tasks": ("upsample",), "quick": True, "resume": True}
+    speed.main(**settings)  # nothing to go on with is no mistake
+    path = tmp_path / "speed.json"
+    kept = json.loads(path.read_text())
+    kept["machine"]["threads"] += 1
+    path.write_text(json.dumps(kept))
+    with pytest.raises(InputError, match="same machine"):
+        speed.main(**settings)
+    path.write_text(path.read_text()[:-9])
+    with pytest.raises(InputError, match="can be read"):
+        speed.main(**settings)
 
 
 def test_a_probe_that_fails_says_why(tmp_path: Path) -> None:

@@ -1,24 +1,23 @@
 """`slir bench speed`: time, memory and PSNR against the number of pixels, beside other methods in the same run.
 
-Every figure comes from a process of its own (`slir.bench.probe`), so that peak memory is that of one restoration, and
-methods take turns, so that what else the machine does falls on all alike. Compare figures of one run: as ratios.
+Every figure comes from a process of its own (`slir.bench.probe`), so that peak memory is that of one restoration.
+Methods take turns on one picture after the other, so that what else the machine does falls on all alike. Pictures come
+in the order of what they cost, and each figure is written as soon as it is known. Compare figures of one run: as
+ratios.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
 
-import numpy as np
 from rich.console import Console
-from rich.table import Table
 
-from slir.bench.results import write_whole
+from slir.bench.speed_tables import Measured, Record, Row, plot
 from slir.compute import pick_device
 from slir.errors import SlirError
 
@@ -36,23 +35,14 @@ PEERS = {
 SMALL = 1024
 """Largest side that peers are given, some of which take minutes for a megapixel."""
 
+COST = {
+    "denoise": 10, "deblur": 20, "upsample": 15, "inpaint": 60, "BM3D": 30, "EPLL": 150, "network": 15,
+    "network ×24": 370, "biharmonic": 500, "HL": 5, "NLM": 5, "Richardson-Lucy": 5, "TV": 1, "bicubic": 1,
+}  # fmt: skip
+"""Seconds a megapixel on two cores, roughly: of slir by task, of peers by name. They order the rows, no more."""
 
-@dataclass(frozen=True)
-class Measured:
-    """One restoration. seconds: of the restoration alone. peak: bytes that its process held at most, Python and torch
-    included; start: that it held before. operations, bytes: what the work needs at least, where that is known."""
-
-    task: str
-    method: str
-    side: int
-    bank: int
-    seconds: float
-    psnr: float
-    peak: int
-    start: int
-    operations: float = 0.0
-    traffic: float = 0.0
-
+PER_BANK = 5e-5
+"""Seconds that an entry of the bank costs, as roughly."""
 
 Report = Callable[[int, int, str], None]
 
@@ -64,41 +54,90 @@ def main(
     peers: bool = False,
     quick: bool = False,
     tasks: Sequence[str] = TASKS,
+    resume: bool = False,
     progress: Report | bool = False,
 ) -> list[Measured]:
-    """Measure into `out` (speed.json, speed.png) and print. quick: up to a quarter of a megapixel, small banks."""
+    """Measure into `out` (speed.json, speed.txt, speed.png) and print each figure as it comes, then the tables.
+
+    quick: up to a quarter of a megapixel, small banks. resume: go on where an earlier run into `out` was stopped, on
+    the same machine; its figures are kept. Returns all figures of the record.
+    """
     chosen = str(pick_device(device))
+    wanted = rows(tasks, peers=peers, quick=quick)
+    console = Console()
+    machine = _machine(chosen)
+    record = Record.resumed(out, machine) if resume else None
+    if record is None:
+        record = Record(out, machine, _probe({"method": "ceiling", "device": chosen}))
+    done = {one.row for one in record.measured}
+    for number, row in enumerate(wanted):
+        if callable(progress):
+            progress(number, len(wanted), "measuring")
+        if row in done:
+            continue
+        one = _measured(row, chosen, out, console)
+        if one is not None:
+            record.add(one)
+            console.print(str(one), markup=False, highlight=False, soft_wrap=True)
+    if callable(progress):
+        progress(len(wanted), len(wanted), "measuring")
+    for table in record.tables():
+        console.print(table)
+    if plot(record.measured, out / "speed.png"):
+        console.print(f"written: {out / 'speed.json'}, {out / 'speed.txt'}, {out / 'speed.png'}")
+    return record.measured
+
+
+def rows(tasks: Sequence[str] = TASKS, *, peers: bool = False, quick: bool = False) -> list[Row]:
+    """What to measure: all methods on one picture, slir first, then those on the next; cheap pictures come first."""
     sides = [side for side in SIDES if side <= 512] if quick else list(SIDES)
     banks = [bank for bank in BANKS if bank <= 10_000] if quick else list(BANKS)
-    wanted = [(task, "slir", side, 0) for task in tasks for side in sides]
-    if peers:
-        wanted += [(t, peer, side, 0) for t in tasks for peer in PEERS[t] for side in sides if side <= SMALL]
-    wanted += [("deblur", "paper, squared", 128, bank) for bank in banks if "deblur" in tasks]
-    found: list[Measured] = []
-    console = Console()
-    ceiling = _probe({"method": "ceiling", "device": chosen})
-    for number, (task, method, side, bank) in enumerate(wanted):
-        if callable(progress):
-            progress(number, len(wanted), f"{task}, {method}, {side}×{side}")
-        asked = {"task": task, "method": method, "side": side, "bank": bank, "device": chosen, "out": str(out)}
-        try:
-            answer = _probe(asked)
-        except SlirError as error:  # half an hour of measurements should not go with the one that failed
-            if method == "slir":
-                raise
-            answer = {"skipped": method}
-            console.print(f"left out: {error}")
-        if "skipped" not in answer:
-            found.append(Measured(task, method, side, bank, **answer))
-    if callable(progress):
-        progress(len(wanted), len(wanted), "done")
-    record = {"device": chosen, "ceiling": ceiling, "measured": [asdict(one) for one in found]}
-    write_whole(out / "speed.json", json.dumps(record, indent=1).encode())
-    for table in tables(found, ceiling):
-        console.print(table)
-    if plot(found, out / "speed.png"):
-        console.print(f"written: {out / 'speed.json'}, {out / 'speed.png'}")
-    return found
+    wanted: list[Row] = []
+    for task in tasks:
+        for side in sides:
+            others = PEERS[task] if peers and side <= SMALL else ()
+            wanted += [(task, method, side, 0) for method in ("slir", *others)]
+    if "deblur" in tasks:
+        wanted += [("deblur", "paper, squared", 128, bank) for bank in banks]
+
+    def picture(row: Row) -> tuple[str, int, int]:
+        return row[0], row[2], row[3]
+
+    groups = [list(group) for _, group in groupby(wanted, picture)]
+    groups.sort(key=lambda group: sum(map(_cost, group)))
+    return [row for group in groups for row in group]
+
+
+def _cost(row: Row) -> float:
+    task, method, side, bank = row
+    return PER_BANK * bank if bank else COST[task if method == "slir" else method] * side**2 / 1e6
+
+
+def _measured(row: Row, device: str, out: Path, console: Console) -> Measured | None:
+    """One figure; None where a package is missing or a peer fails, which costs no more than its own figure."""
+    task, method, side, bank = row
+    asked = {"task": task, "method": method, "side": side, "bank": bank, "device": device, "out": str(out)}
+    try:
+        answer = _probe(asked)
+    except SlirError as error:
+        if method == "slir":
+            raise
+        console.print(f"left out: {error}", markup=False)
+        return None
+    if "skipped" in answer:
+        console.print(f"left out: {task}, {method}, whose package is not installed", markup=False, highlight=False)
+        return None
+    return Measured(task, method, side, bank, **answer)
+
+
+def _machine(device: str) -> dict[str, str | int]:
+    """What figures that are compared must have in common."""
+    import torch
+
+    from slir import __version__
+
+    name = torch.cuda.get_device_name(device) if device.startswith("cuda") else "cpu"
+    return {"device": device, "name": name, "threads": torch.get_num_threads(), "slir": __version__}
 
 
 def _probe(asked: dict) -> dict:
@@ -108,73 +147,3 @@ def _probe(asked: dict) -> dict:
     if done.returncode:
         raise SlirError(f"measuring {asked} failed: {done.stderr.strip().splitlines()[-1:]}")
     return json.loads(done.stdout.splitlines()[-1])
-
-
-def exponent(found: Sequence[Measured]) -> float:
-    """p of seconds ∝ pixels^p, by least squares on logarithms, from a quarter of a megapixel on; NaN for one size."""
-    own = [(math.log(one.side**2), math.log(one.seconds)) for one in found if one.side >= 512]
-    if len({pixels for pixels, _ in own}) < 2:
-        return math.nan
-    pixels, seconds = np.array(own).T
-    return float(np.polyfit(pixels, seconds, 1)[0])
-
-
-def tables(found: Sequence[Measured], ceiling: dict) -> list[Table]:
-    """One table a task: methods and sizes down; time, its ratio to slir's, memory and PSNR across."""
-    made = []
-    for task in dict.fromkeys(one.task for one in found):
-        own = [one for one in found if one.task == task and not one.bank]
-        ours = {one.side: one.seconds for one in own if one.method == "slir"}
-        caption = "× slir: its time over slir's at the same size. beyond: peak memory less what was held before."
-        growth = exponent([one for one in own if one.method == "slir"])
-        if math.isfinite(growth):
-            caption += f" slir's time grows as pixels^{growth:.2f}."
-        table = Table(title=task.capitalize(), caption=caption, caption_justify="left")
-        for column in ("method", "pixels", "seconds", "× slir", "PSNR", "peak MB", "beyond", "of the ceiling"):
-            table.add_column(column, justify="left" if column == "method" else "right")
-        for one in own:
-            share = one.operations / one.seconds / ceiling["operations"] if one.operations else 0
-            table.add_row(
-                one.method,
-                f"{one.side}×{one.side}",
-                f"{one.seconds:.3g}",
-                f"{one.seconds / ours[one.side]:.3g}" if one.side in ours else "",
-                f"{one.psnr:.2f}" if math.isfinite(one.psnr) else "",
-                f"{one.peak / 1e6:.0f}",
-                f"{(one.peak - one.start) / 1e6:.0f}",
-                f"{share:.0%}" if share else "",
-            )
-        made.append(table)
-        banked = [one for one in found if one.task == task and one.bank]
-        if banked:
-            made.append(_bank_table(banked))
-    return made
-
-
-def _bank_table(found: Sequence[Measured]) -> Table:
-    table = Table(title="The paper's squared loss with Nadaraya–Watson weights, one pass over 128×128")
-    for column in ("bank", "seconds", "PSNR", "peak MB"):
-        table.add_column(column, justify="right")
-    for one in found:
-        table.add_row(f"{one.bank:,}", f"{one.seconds:.3g}", f"{one.psnr:.2f}", f"{one.peak / 1e6:.0f}")
-    return table
-
-
-def plot(found: Sequence[Measured], path: Path) -> bool:
-    """Seconds against megapixels, a line a task, peers dotted; False where matplotlib is not installed."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return False
-    figure = Figure(figsize=(7, 5), layout="constrained")
-    axes = figure.subplots()
-    for task, method in dict.fromkeys((one.task, one.method) for one in found if not one.bank):
-        own = [one for one in found if (one.task, one.method, one.bank) == (task, method, 0)]
-        megapixels = [one.side**2 / 1e6 for one in own]
-        style = "-o" if method == "slir" else ":."
-        axes.loglog(megapixels, [one.seconds for one in own], style, label=f"{task}, {method}")
-    axes.set(xlabel="megapixels", ylabel="seconds")
-    axes.grid(which="both", alpha=0.3)
-    axes.legend(fontsize="small")
-    figure.savefig(path, dpi=120)
-    return True
