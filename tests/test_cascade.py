@@ -39,7 +39,7 @@ from slir.operators import Blur, Compose, Downsample, Identity, Linear, Mask, Op
 from slir.plans import Plan, StagePlan, cascade_plan
 from slir.restoration import advance, begin_learnt, restore
 from slir.similar import collaborate, faded, match
-from slir.solvers import system
+from slir.solvers import bordered, system
 from slir.solvers.cg import cg
 from slir.views import VIEWS, Before, Data, Estimate, InverseResidual, Similar, State, View, look, view_from
 from slir.weights import Fitted, KernelRidge, NadarayaWatson, Weights
@@ -63,7 +63,8 @@ def exact(monkeypatch: pytest.MonkeyPatch) -> None:
     def patient(*args: Any, start: Tensor | None = None, **_: Any) -> Any:
         return cg(*args, start=start, tol=1e-14, max_steps=5000)
 
-    monkeypatch.setattr(system, "cg", patient)
+    for module in (system, bordered):
+        monkeypatch.setattr(module, "cg", patient)
 
 
 LOPSIDED = np.array([[0.05, 0.1, 0.0, 0.05], [0.2, 0.3, 0.1, 0.0], [0.0, 0.1, 0.05, 0.05]])
@@ -327,7 +328,7 @@ def test_similar_is_the_filter_of_slir_similar(shape: tuple[int, int]) -> None:
     view = Similar(size=8, count=5, stride=3, radius=6)
     size = min(8, *shape)
     groups, distances = match(z, size=size, radius=6, stride=3, count=5)
-    expected = collaborate(x, z, groups, 0.49, size=size, weights=faded(distances)) - z
+    expected = collaborate(x, z, groups, 0.49, size=size, weights=faded(distances, 0.49e-6 * size**2)) - z
     torch.testing.assert_close(view.see(state, 0.7), expected, rtol=0, atol=1e-12)
 
 
@@ -335,7 +336,7 @@ def test_similar_compares_what_lies_around_its_patches() -> None:
     x, z = noise((30, 33), 1), noise((30, 33), 2)
     view = Similar(size=4, count=5, stride=3, radius=6, like=8)
     groups, distances = match(z, size=8, radius=6, stride=3, count=5)
-    expected = collaborate(x, z, groups + 2 * 33 + 2, 0.49, size=4, weights=faded(distances)) - z
+    expected = collaborate(x, z, groups + 2 * 33 + 2, 0.49, size=4, weights=faded(distances, 0.49e-6 * 64)) - z
     torch.testing.assert_close(view.see(State(x, Identity(), x, z, 1.0), 0.7), expected, rtol=0, atol=1e-12)
 
 
@@ -352,7 +353,10 @@ def test_similar_of_a_coarser_image(shape: tuple[int, int]) -> None:
     assert found.shape == shape
     if even == shape:
         groups, distances = match(coarse_z, size=4, radius=6, stride=2, count=5)
-        change = collaborate(coarse_x, coarse_z, groups, 0.35**2, size=4, weights=faded(distances)) - coarse_z
+        change = (
+            collaborate(coarse_x, coarse_z, groups, 0.35**2, size=4, weights=faded(distances, 0.35e-3**2 * 16))
+            - coarse_z
+        )
         spread = torch.nn.functional.interpolate(change[None, None], scale_factor=2, mode="bicubic")[0, 0]
         torch.testing.assert_close(found, spread)
     flat = torch.full(shape, 0.7, dtype=x.dtype)
@@ -379,7 +383,7 @@ def test_matches_are_found_once_for_all_who_compare_alike(monkeypatch: pytest.Mo
     again, _ = look(moved, settled, 0.7)
     assert not asked
     groups, distances = match(z, size=6, radius=16, stride=3, count=8)  # z's, not later's
-    expected = collaborate(x, later, groups, 0.49, size=6, weights=faded(distances)) - later
+    expected = collaborate(x, later, groups, 0.49, size=6, weights=faded(distances, 0.49e-6 * 36)) - later
     torch.testing.assert_close(again[1], expected)
     look(moved, both, 0.7)
     assert len(asked) == 1

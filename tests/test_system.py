@@ -9,6 +9,7 @@ from torch import Tensor
 
 from slir import psf
 from slir.operators import Blur, Downsample, Identity, Mask, Operator
+from slir.solvers.cg import cg
 from slir.solvers.solution import Verdict
 from slir.solvers.system import System, laplacian
 
@@ -55,6 +56,56 @@ def test_the_solve_is_that_of_the_matrix(name: str, kind: str) -> None:
     again = system.solve(rhs, start=expected, tol=1e-9)
     assert again.stats["steps"] == 0
     torch.testing.assert_close(again.value, expected)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("kind", ["ridge", "diagonal", "smooth"])
+def test_what_explains_y(name: str, kind: str) -> None:
+    """b = γBᵀy + moment, from any start."""
+    operator = OPERATORS[name]
+    system, moment = systems(operator)[kind], image(5)
+    y = image(4, operator.y_shape(SHAPE))
+    y = operator.misfit(y, torch.zeros(SHAPE, dtype=y.dtype))
+    rhs = system.gamma * operator.adjoint(y)
+    for own in (None, moment):
+        expected = torch.linalg.solve(dense(system), (rhs if own is None else rhs + own).flatten()).view(SHAPE)
+        found = system.explain(y, image(6), moment=own, target=1e-10, max_steps=2000)
+        assert found.converged
+        torch.testing.assert_close(found.value, expected, atol=1e-7, rtol=1e-6)
+
+
+def test_explaining_rounds_little() -> None:
+    """What B hardly sees is not off by the rounding of what it does see, divided by next to nothing."""
+    operator, shape = Downsample(2), (64, 64)
+    smooth = image(7, (4, 4))[None, None]
+    x = 0.5 + 0.1 * torch.nn.functional.interpolate(smooth, shape, mode="bicubic")[0, 0]
+    y = operator.forward(x)
+    system, guess = System(operator, 1.0, 0.0, 2e-4), operator.guess(y)
+    exact = system.solve(operator.adjoint(y), start=guess, tol=1e-12, max_steps=3000).value
+    stop = {"target": 1e-9, "max_steps": 500}
+    plain = system.solve(operator.adjoint(y.float()), start=guess.float(), **stop).value  # type: ignore[arg-type]
+    found = system.explain(y.float(), guess.float(), **stop).value  # type: ignore[arg-type]
+    assert float((found - exact).abs().max()) < 2e-6
+    assert float((found - exact).abs().max()) < 0.3 * float((plain - exact).abs().max())
+
+
+@pytest.mark.parametrize("ridge", [0.3, 1e-3])
+@pytest.mark.parametrize(
+    ("kernel", "share"), [(psf.motion(9, 30), 0.7), (psf.gaussian(1.6), 0.7), (np.full((4, 7), 1 / 28), 2.0)]
+)
+def test_what_an_unknown_border_hides(kernel: np.ndarray, share: float, ridge: float) -> None:
+    """Four transforms a step in place of six, and for most PSFs a fraction of the steps."""
+    operator = Blur(kernel)
+    system, rhs = System(operator, 1.0, ridge), operator.adjoint(image(8, (70, 61)))
+    quick = system.solve(rhs, tol=1e-6)
+    slow = cg(system.apply, rhs, precondition=system.inverse_hint(rhs), tol=1e-12, max_steps=5000)
+    assert float((rhs - system.apply(quick.value)).norm()) <= 1.01e-6 * float(rhs.norm())
+    assert quick.stats["residual"] <= 1e-6
+    torch.testing.assert_close(quick.value, slow.value, rtol=0, atol=1e-4 * float(slow.value.abs().max()))
+    plain = cg(system.apply, rhs, precondition=system.inverse_hint(rhs), tol=1e-6, max_steps=5000)
+    assert quick.stats["steps"] < share * plain.stats["steps"]
+    spread = System(operator, 1.0, torch.full_like(rhs, ridge)).solve(rhs, tol=1e-6)
+    torch.testing.assert_close(spread.value, quick.value)
 
 
 def test_roughness_is_that_of_the_differences() -> None:

@@ -45,7 +45,7 @@ the whole, but a GPU hardly ever needs any."""
 FIELD = 128
 """Side of that field, beyond what the operator reaches."""
 
-START = {"cpu": 3e-7, "cuda": 3e-6}
+START = {"cpu": 3e-8, "cuda": 3e-6}
 """Residual at which the start is good enough, as a share of the prior's weight: the stages see to the rest. Close to
 the border, where B says next to nothing, it may not get there for a small σ, and need not."""
 
@@ -64,7 +64,7 @@ def smooth_start(operator: Operator, y: Tensor, sigma: float) -> Tensor:
     if isinstance(operator, Identity):
         return guess
     weight = (sigma / SLOPE) ** 2
-    target = START.get(y.device.type, 3e-7) * guess.numel() ** 0.5 * weight
+    target = START.get(y.device.type, 3e-8) * guess.numel() ** 0.5 * weight
     return System(operator, 1.0, 0.0, weight).explain(y, guess, target=target).value
 
 

@@ -126,16 +126,19 @@ def _match_tile(pilot: Tensor, around: Tensor, row: _Run, col: _Run, count: int)
     return first[:, :, None] + offsets // wide * width + offsets % wide, nearest
 
 
-def faded(distances: Tensor) -> Tensor:
+def faded(distances: Tensor, same: float = 0.0) -> Tensor:
     """How much each member of a group counts: (G, count + 1) distances from `match` -> (G, count) weights.
 
-        w_i = (d − d_i) / (δ d), between 0 and 1,    d the distance of the nearest patch outside, δ = `FADE`
+        w_i = (d − d_i) / (δd + same), between 0 and 1,    d the distance of the nearest patch outside, δ = `FADE`
 
     A member that is about to leave the group counts for nothing already. So groups change steadily with the image, and
-    rounding never decides. Weights are 1 where all are equally near, and where nothing is left outside.
+    rounding never decides. Weights are 1 where nothing is left outside.
+
+    same: a distance so small that nobody could tell the patches apart. Where all are that near, which of them make up
+    the group would be chance, and the reference stays alone.
     """
     beyond = distances[:, -1:]
-    return (1 - distances[:, :-1] / beyond).div_(FADE).nan_to_num_(1.0, posinf=1.0).clamp_(0, 1)
+    return ((beyond - distances[:, :-1]) / (FADE * beyond + same)).nan_to_num_(1.0, posinf=1.0).clamp_(0, 1)
 
 
 @torch.no_grad()

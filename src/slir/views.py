@@ -20,6 +20,9 @@ from slir.operators import Operator
 from slir.similar import collaborate, faded, match
 from slir.solvers.system import System
 
+SAME = 1e-6
+"""Patches whose difference has this share of the error's variance are taken to be the same."""
+
 
 @dataclass(frozen=True)
 class State:
@@ -80,7 +83,7 @@ class Data(View):
 class InverseResidual(View):
     """(BᵀB + ρI)⁻¹ Bᵀ(y − Bx), ρ = weight·(σ/error)²: what y still says, brought back to where it belongs.
 
-    Bᵀ(y − Bx) alone is spread out by the blur twice; the regularised inverse undoes that.
+    Bᵀ(y − Bx) alone is spread out by the blur twice; the regularised inverse undoes that. steps: at most, on a GPU.
     """
 
     kind = "inverse residual"
@@ -90,8 +93,9 @@ class InverseResidual(View):
     def see(self, state: State, error: float) -> Tensor:
         rho = self.weight * (state.sigma / error) ** 2
         residual = state.operator.adjoint(state.y - state.operator.forward(state.x))
-        tol = 1e-3 if state.x.device.type == "cuda" else 1e-4  # tiles have to agree, but a GPU hardly ever needs any
-        return System(state.operator, 1.0, rho).solve(residual, max_steps=self.steps, tol=tol).value
+        # Tiles have to agree with the whole, so it must not matter where a solve ends; but a GPU hardly ever needs any.
+        tol, steps = (1e-3, self.steps) if state.x.device.type == "cuda" else (1e-4, 200)
+        return System(state.operator, 1.0, rho).solve(residual, max_steps=steps, tol=tol).value
 
 
 @dataclass(frozen=True)
@@ -130,9 +134,10 @@ class Similar(View):
 
         def filtered(x: Tensor, z: Tensor, groups: Tensor, distances: Tensor) -> tuple[Tensor]:
             middles = groups + margin * (z.shape[1] + 1)
-            return (collaborate(x, z, middles, variance, size=size, weights=faded(distances)),)
+            weights = faded(distances, SAME * variance * like**2)
+            return (collaborate(x, z, middles, variance, size=size, weights=weights),)
 
-        (found,) = replayed(filtered, x, z, groups, distances, key=("collaborate", variance, size, margin))
+        (found,) = replayed(filtered, x, z, groups, distances, key=("collaborate", variance, size, like))
         change = found - z
         if self.scale == 1:
             return change

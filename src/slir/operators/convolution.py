@@ -9,6 +9,7 @@ With c = ((K−1)//2, …) the PSF's centre, as in `scipy.signal.convolve(..., m
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import islice
 from typing import Literal, get_args
@@ -51,6 +52,20 @@ def _without(n: int, factors: tuple[int, ...]) -> int:
         while n % factor == 0:
             n //= factor
     return n
+
+
+@dataclass(frozen=True)
+class Torus:
+    """A blur with an unknown border as a part of one whose borders meet, by transforms of size `shape`.
+
+    spectrum, conjugate, power: b, its conjugate, |b|². seen: one where y is shown, zero elsewhere, of size `shape`.
+    """
+
+    shape: Shape
+    spectrum: Tensor
+    conjugate: Tensor
+    power: Tensor
+    seen: Tensor
 
 
 class Convolution:
@@ -175,6 +190,12 @@ class Convolution:
             return torch.fft.irfft2(torch.fft.rfft2(v, s=shape) * factors, s=shape)[..., :height, :width]
 
         return Hint(apply, 1 / divisor)
+
+    def torus(self, shape: Shape, like: Tensor) -> Torus:
+        """For x of this shape. Its pixels come first; y's begin K − 1 later."""
+        fast = (fast_length(shape[0]), fast_length(shape[1]))
+        spectrum, conjugate, power = (self._spectrum(fast, like, kind=kind) for kind in get_args(Spectrum))
+        return Torus(fast, spectrum, conjugate, power, self._seen(shape, fast, like))
 
     def power(self, shape: Shape) -> Tensor:
         """|b|² of images of this shape, in double precision on the CPU: (H, W//2 + 1)."""

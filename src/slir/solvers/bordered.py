@@ -1,0 +1,50 @@
+"""(BᵀB + ρI) x = b for a blur with an unknown border: at once on a torus, then what the border hides, step by step.
+
+On a torus blurring is C, and y all of Cx. But y shows only a part of it, so that with U the pixels it does not show
+
+    BᵀB + ρI = CᵀC + ρI − CᵀUUᵀC,    (BᵀB + ρI)⁻¹ = P + PCᵀU K⁻¹ UᵀCP,    P = (CᵀC + ρI)⁻¹,  K = Uᵀ(I − CPCᵀ)U
+
+and K, on the ring of hidden pixels alone, is a filter, ρ/(|c|² + ρ), whose own inverse, cut to the ring, is close to
+K⁻¹. A step then takes four transforms in place of six, and a third of the steps are enough.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from slir.operators.convolution import Convolution
+from slir.solvers.cg import cg
+from slir.solvers.solution import Solution
+
+
+def solve_bordered(blur: Convolution, rhs: Tensor, ridge: float, *, target: float, max_steps: int) -> Solution:
+    """x with ‖(BᵀB + ρI)x − b‖ ≤ target, for b = `rhs` (H, W) and ρ = `ridge` > 0.
+
+    What is left in K's system is left in this one, blurred, so one target serves both. stats: steps, the first of them
+    on the torus; residual (relative).
+    """
+    height, width = rhs.shape
+    torus = blur.torus((height, width), rhs)
+    inverse = 1 / (torus.power + ridge)  # P
+    hidden = 1 - torus.seen
+
+    def filtered(v: Tensor, gains: Tensor) -> Tensor:
+        return torch.fft.irfft2(torch.fft.rfft2(v) * gains, s=torus.shape).mul_(hidden)
+
+    kept, lost = ridge * inverse, 1 / (ridge * inverse)
+    estimate = torch.fft.rfft2(rhs, s=torus.shape) * inverse  # of x, its transform
+    blurred = torch.fft.irfft2(estimate * torus.spectrum, s=torus.shape).mul_(hidden)
+    found = cg(
+        lambda v: filtered(v, kept),
+        blurred,
+        precondition=lambda v: filtered(v, lost),
+        target=target,
+        max_steps=max_steps - 1,
+    )
+    estimate += torch.fft.rfft2(found.value) * torus.conjugate * inverse
+    x = torch.fft.irfft2(estimate, s=torus.shape)[:height, :width]
+    left = found.stats["residual"] * float(blurred.norm()) / max(float(rhs.norm()), 1e-30)
+    return replace(found, value=x, stats={"steps": found.stats["steps"] + 1, "residual": left})
