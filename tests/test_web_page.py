@@ -13,7 +13,7 @@ from axe_playwright_python.sync_playwright import Axe
 from PIL import Image
 from playwright.sync_api import expect
 
-from browsing import PHONE, User, browsing, png, scene, serving
+from browsing import ONE_THREAD, PHONE, User, browsing, png, scene, serving
 
 NOISY = scene(64, sigma=20)
 SMALL = scene(48, sigma=20, seed=1)
@@ -51,14 +51,15 @@ def restored(browser, address):
 
 def test_the_page_is_light_and_quick_and_asks_nobody_else(user, address):
     assert {urllib.parse.urlsplit(url).netloc for url in user.requests} == {urllib.parse.urlsplit(address).netloc}
-    entries = user.page.evaluate("""() => ({
-        bytes: performance.getEntriesByType("resource").concat(performance.getEntriesByType("navigation"))
-            .filter((entry) => !entry.name.includes("/api/")).reduce((sum, entry) => sum + entry.decodedBodySize, 0),
-        interactive: performance.getEntriesByType("navigation")[0].domInteractive,
-        loaded: performance.getEntriesByType("navigation")[0].domContentLoadedEventEnd })""")
-    assert 20_000 < entries["bytes"] < 300_000
-    assert entries["interactive"] < 1000
-    assert entries["loaded"] < 3000  # all modules run; a second on an idle machine, more where tests share two cores
+    weight = user.page.evaluate("""() => performance.getEntriesByType("resource")
+        .concat(performance.getEntriesByType("navigation")).filter((entry) => !entry.name.includes("/api/"))
+        .reduce((sum, entry) => sum + entry.decodedBodySize, 0)""")
+    assert 20_000 < weight < 300_000
+    user.page.reload()  # the first time the server is still waking up
+    expect(user["#example-list button"].first).to_be_visible()
+    times = user.page.evaluate("() => performance.getEntriesByType('navigation')[0].toJSON()")
+    assert times["domInteractive"] < 1000
+    assert times["domContentLoadedEventEnd"] < 3000  # all modules run; half a second where nobody else is at work
     user.screenshot("desk-welcome")
 
 
@@ -70,7 +71,7 @@ def test_upload_restore_and_download_what_the_command_line_writes(restored, tmp_
     source, output = tmp_path / "night.png", tmp_path / "out.png"
     source.write_bytes(png(NOISY))
     command = [sys.executable, "-m", "slir", "denoise", source, "-o", output, "--sigma", "20", "--quiet"]
-    subprocess.run(command, check=True)
+    subprocess.run(command, check=True, env=ONE_THREAD)
     assert data == output.read_bytes()
     name, data = restored.save("#download-sidecar")
     assert name == "night-denoised.png.json"
@@ -205,7 +206,9 @@ def test_error_map_and_patches_are_drawn_as_they_are_told(user, address):
         "size": 2,
         "patches": patches,
         "restored": [[0, 1], [1, 0]],
-        "pull": [[0, 1], [1, 0]],
+        "pull": [[-0.5, 0.5], [0.5, -0.5]],
+        "mean": 0.5,
+        "total": 1234,
         "reproduces": 0.0,
     }
     place = {"row": 24, "col": 10}
@@ -232,9 +235,10 @@ def test_error_map_and_patches_are_drawn_as_they_are_told(user, address):
     expect(user["#pixel-answer .spread > b"]).to_have_text("55 – 66.5")
     expect(user["#pixel-answer .patches:not(.sum) p"]).to_have_text(["0.5", "−0.25", "0.13"])
     expect(user["#pixel-answer li.minus"]).to_have_count(1)
-    expect(user["#pixel-answer"]).to_contain_text("from <i>a river</i>")
+    expect(user["#pixel-answer"]).to_contain_text("The 3 that weigh most of 1,234, from <i>a river</i>.")
     corner = "(canvas) => [...canvas.getContext('2d').getImageData(1, 0, 1, 1).data]"
-    assert user["#pixel-answer .patches canvas"].last.evaluate(corner) == [255, 255, 255, 255]
+    for canvas in user["#pixel-answer .patches canvas"].all():
+        assert canvas.evaluate(corner) == [255, 255, 255, 255]
     user.screenshot("desk-pixel")
     serious(user, "a pixel")
 

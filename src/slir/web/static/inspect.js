@@ -131,8 +131,9 @@ function keys() {
 function drawPatches(told, orientation) {
   const drawn = (pixels, words) => labelled(turned(patchCanvas(pixels), orientation), words);
   const most = Math.max(...told.patches.map((patch) => Math.abs(patch.weight)), 1e-12);
-  const sums = [["restored", "Restored here"], ["pull", "Patches’ sum"]].filter(([key]) => told[key]);
-  const together = sums.map(([key, text]) => el("li", {}, drawn(told[key], text), el("p", { text })));
+  const wanted = told.pull.map((line) => line.map((value) => value + (told.mean ?? 0))); // the pull has no mean of its own
+  const sums = [[told.restored, "Restored here"], [wanted, "Patches’ sum"]];
+  const together = sums.map(([pixels, text]) => el("li", {}, drawn(pixels, text), el("p", { text })));
   const patches = told.patches.map((patch) => {
     const bar = el("i");
     bar.style.width = `${(Math.abs(patch.weight) / most) * 100}%`;
@@ -143,11 +144,14 @@ function drawPatches(told, orientation) {
       drawn(patch.pixels, words), el("div", { class: "bar-of" }, bar), el("p", { text: weight }));
   });
   const sources = [...new Set(told.patches.map((patch) => patch.source))];
+  const of = told.total ? ` of ${told.total.toLocaleString("en")}` : "";
+  const from = sources.length === 1 ? sources[0] : `${sources.length} pictures`;
+  const exact = Number.isFinite(told.reproduces) ? ` All together they make the sum, to ${number(told.reproduces, 1)} of the range.` : "";
   return [
     el("h3", { text: "Training patches behind it" }),
     el("ul", { class: "patches sum" }, ...together),
     el("ul", { class: "patches" }, ...patches),
-    el("p", { class: "muted", text: `The ${told.patches.length} that weigh most, from ${sources.length === 1 ? sources[0] : `${sources.length} pictures`}.` }),
+    el("p", { class: "muted", text: `The ${told.patches.length} that weigh most${of}, from ${from}.${exact}` }),
   ];
 }
 
