@@ -252,6 +252,27 @@ def test_memory_or_time_that_runs_out_is_told(tmp_path):
         assert client.get("/api/info").status_code == 200
 
 
+def test_results_make_room_for_files(served, client):
+    """Those that nobody has looked at for longest go first; where none is left, files are refused."""
+    file = client.upload(encoded(scene()))
+    jobs = [client.submit(file, sigma=0) for _ in range(2)]
+    assert [client.finished(job)["state"] for job in jobs] == ["done"] * 2
+    client.get(f"/api/jobs/{jobs[0]}/result")
+    own, before = served.server.store, served.server.store.settings
+    held = sum(path.stat().st_size for path in served.folder.rglob("*"))
+    try:
+        own.settings = replace(before, disk=held)
+        client.upload(encoded(scene()))
+        assert client.get(f"/api/jobs/{jobs[1]}").status_code == 404
+        assert client.get(f"/api/jobs/{jobs[0]}").status_code == 200
+        own.settings = replace(before, disk=1)
+        answer = client.post("/api/files", params={"name": "a.png"}, content=encoded(scene()))
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, "60")
+    finally:
+        own.settings = before
+    client.upload(encoded(scene()))
+
+
 def test_what_nobody_looks_at_is_removed(served, client):
     file = client.upload(encoded(scene()))
     job = client.submit(file, sigma=12)

@@ -144,6 +144,14 @@ class Bench:
             if number < len(ended) - self.settings.kept or now - run.used > self.settings.expiry:
                 self.remove(run)
 
+    def forget_oldest(self) -> bool:
+        """Forget the finished job that nobody has looked at for longest; false where there is none."""
+        with self._change:
+            ended = [run for run in self._runs.values() if run.state == "done"]
+        if ended:
+            self.remove(min(ended, key=lambda run: run.used))
+        return bool(ended)
+
     async def wait(self, run: Run, version: int, seconds: float) -> None:
         """Until the job has changed since `version`, or so many seconds."""
         bell = asyncio.Event()

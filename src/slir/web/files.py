@@ -74,7 +74,8 @@ def _mask_of(values: np.ndarray | None, here: Server, me: str) -> dict[str, str]
 
 async def _received(request: Request, here: Server, path: Path) -> None:
     """The body into a file as it comes in. The guard has an eye on its length."""
-    here.store.check_room(int(told) if (told := request.headers.get("content-length", "")).isdigit() else 0)
+    told = request.headers.get("content-length", "")
+    await run_in_threadpool(here.make_room, int(told) if told.isdigit() else here.settings.bytes)
     try:
         with open(path, "xb") as file:
             async for chunk in request.stream():

@@ -22,7 +22,7 @@ from slir.web.problems import Problem, refused
 from slir.web.replies import Id, JobInfo, JobRequest, JobStarted, Pixel, Place
 from slir.web.runs import Question, Run
 from slir.web.server import Here, Me, Server, picture
-from slir.web.store import Upload, new_id
+from slir.web.store import Upload, new_id, size_of
 
 router = APIRouter(prefix="/api/jobs")
 PNG: dict[str, Any] = {"response_class": Response, "responses": {200: {"content": {"image/png": {}}}}}
@@ -44,7 +44,7 @@ async def begin(asked: JobRequest, here: Here, me: Me) -> JobStarted:
         asked.model_dump(exclude_none=True),
         trusted=asked.error_map,
     )
-    here.store.check_room()
+    await run_in_threadpool(here.make_room, 2 * size_of(upload.path))
     # What the output is to be called is checked in a folder that is there.
     await here.read("check", _beside(run.job, upload.path), names=run.names)
     here.bench.submit(run)

@@ -51,6 +51,14 @@ class Server:
                 fields = dict(refusal.problem)
         raise Problem.of(fields, names)
 
+    def make_room(self, more: int = 0) -> None:
+        """See to it that the disk takes so many bytes more: results that nobody has looked at for longest go."""
+        while not self.store.has_room(more):
+            if not self.bench.forget_oldest():
+                remedy = "Delete files that are no longer needed, or try again later."
+                later = {"Retry-After": "60"}
+                raise Problem(429, "The disk is full", "The server keeps no more files.", remedy=remedy, headers=later)
+
     async def keep_tidy(self) -> None:
         """Forget what is old, every now and then, as long as the server runs."""
         while True:

@@ -22,10 +22,13 @@ import numpy as np
 
 from slir.staging import _lock, _unlock
 from slir.web.display import EIGHT_BITS, View
-from slir.web.problems import Names, Problem, missing
+from slir.web.problems import Names, missing
 from slir.web.settings import Settings
 
 PREFIX = "slir-serve-"
+SPARE = 2**26
+"""Bytes of the disk that are left to others."""
+
 _SUFFIX = re.compile(r"\.[a-z0-9]{1,8}")
 
 
@@ -153,19 +156,18 @@ class Store:
                 if now - item.used > self.settings.expiry and not self.in_use(item):
                     self._drop(item)
 
-    def check_room(self, more: int = 0) -> None:
-        """Raise a problem where the disk has no room for so many bytes more."""
-        held = sum(file.stat().st_size for file in self.folder.rglob("*") if file.is_file())
-        free = shutil.disk_usage(self.folder).free
-        if held + more > self.settings.disk or more > free - 2**26:
-            remedy = "Delete files or runs that are no longer needed, or try again later."
-            raise Problem(
-                429,
-                "The server's disk is full",
-                "It keeps no more files.",
-                remedy=remedy,
-                headers={"Retry-After": "60"},
-            )
+    def has_room(self, more: int) -> bool:
+        """Whether the disk may take so many bytes more."""
+        held = sum(size_of(file) for file in self.folder.rglob("*"))
+        return held + more <= self.settings.disk and more < shutil.disk_usage(self.folder).free - SPARE
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file; none where it is gone."""
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0
 
 
 @contextmanager
