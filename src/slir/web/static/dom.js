@@ -32,9 +32,9 @@ export function number(value, digits = 4) {
   return String(Number(value.toPrecision(digits)));
 }
 
-/** One number, or one a channel. */
+/** One number, or one a channel where they differ. */
 export const numbers = (value, digits = 3) =>
-  Array.isArray(value) ? value.map((each) => number(each, digits)).join(", ") : number(value, digits);
+  [...new Set([value].flat().map((each) => number(each, digits)))].join(", ");
 
 /** Call `action` once the calls have stopped for `pause` milliseconds. */
 export function settled(action, pause) {

@@ -19,6 +19,7 @@ export function watch(viewer, hooks) {
   canvas.addEventListener("pointerdown", (event) => {
     if (!viewer.left) return;
     canvas.focus({ preventScroll: true });
+    viewer.cross = false;
     canvas.setPointerCapture(event.pointerId);
     pointers.set(event.pointerId, place(event));
     if (pointers.size === 1) {
@@ -110,6 +111,7 @@ export function watch(viewer, hooks) {
     if (!viewer.left || event.ctrlKey || event.metaKey || event.altKey) return;
     if (MOVES[event.key]) {
       event.preventDefault();
+      viewer.cross = true; // the middle is what Enter asks or paints
       const step = event.shiftKey ? 240 * viewer.ratio : Math.max(viewer.view.scale, 24 * viewer.ratio);
       viewer.pan(MOVES[event.key][0] * step, MOVES[event.key][1] * step);
     } else if (event.key === "Enter") {

@@ -88,14 +88,14 @@ function drawPixel(pixel) {
   const named = (index) => (count === 1 ? "Value" : CHANNELS[index] ?? `Channel ${index + 1}`);
   const head = el("tr", {}, el("td"), ...["Before", "After", "± error"].map((text) => el("th", { text, scope: "col", class: "right" })));
   const lines = pixel.after.map((after, index) =>
-    el("tr", {}, el("th", { text: named(index), scope: "row" }), cell(pixel.before?.[index]), cell(after), cell(pixel.error?.[index])),
+    el("tr", {}, el("th", { text: named(index), scope: "row" }), cell(pixel.before?.[index]), cell(after), cell(pixel.error?.[index], 3)),
   );
   const table = el("table", {}, el("thead", {}, head), el("tbody", {}, ...lines));
   const bars = pixel.interval?.["0.9"] ? pixel.after.map((_, index) => drawInterval(pixel, index, named(index))) : [];
   return bars.length ? [table, el("h3", { text: "In 9 of 10 cases the truth is between" }), ...bars, keys()] : [table];
 }
 
-const cell = (value) => el("td", { text: number(value) });
+const cell = (value, digits) => el("td", { text: number(value, digits) });
 
 /** A bar from the 90 % interval's low to its high end, the half of all cases inside it, and marks for before and after. */
 function drawInterval(pixel, index, name) {
@@ -119,7 +119,13 @@ function drawInterval(pixel, index, name) {
   };
   const shown = before !== undefined && before >= low && before <= high;
   const picture = el("div", { class: "interval", "aria-hidden": "true" }, span(wide, ""), half && span(half, "half"), shown && mark("u", before), mark("b", after));
-  return el("div", { class: "spread" }, el("span", { text: name }), picture, el("b", { text: `${number(wide[0])} – ${number(wide[1])}` }));
+  return el("div", { class: "spread" }, el("span", { text: name }), picture, el("b", { text: wide.map((end) => rounded(end, wide[1] - wide[0])).join(" – ") }));
+}
+
+/** A number with as many digits as an uncertainty of that width leaves. */
+function rounded(value, width) {
+  const digits = width > 0 ? Math.max(1 - Math.floor(Math.log10(width)), 0) : 4;
+  return digits > 6 ? number(value) : value.toFixed(digits);
 }
 
 function keys() {
@@ -134,25 +140,38 @@ function drawPatches(told, orientation) {
   const wanted = told.pull.map((line) => line.map((value) => value + (told.mean ?? 0))); // the pull has no mean of its own
   const sums = [[told.restored, "Restored here"], [wanted, "Patches’ sum"]];
   const together = sums.map(([pixels, text]) => el("li", {}, drawn(pixels, text), el("p", { text })));
-  const patches = told.patches.map((patch) => {
+  const shown = atOneContrast(told.patches.map((patch) => patch.pixels));
+  const patches = told.patches.map((patch, index) => {
     const bar = el("i");
     bar.style.width = `${(Math.abs(patch.weight) / most) * 100}%`;
     const from = `${patch.source}, row ${patch.row}, column ${patch.col}`;
     const weight = `${patch.weight < 0 ? "−" : ""}${number(Math.abs(patch.weight), 2)}`;
     const words = `Weight ${weight}, from ${from}`;
     return el("li", { class: patch.weight < 0 ? "minus" : undefined, title: from },
-      drawn(patch.pixels, words), el("div", { class: "bar-of" }, bar), el("p", { text: weight }));
+      drawn(shown[index], words), el("div", { class: "bar-of" }, bar), el("p", { text: weight }));
   });
   const sources = [...new Set(told.patches.map((patch) => patch.source))];
   const of = told.total ? ` of ${told.total.toLocaleString("en")}` : "";
   const from = sources.length === 1 ? sources[0] : `${sources.length} pictures`;
-  const exact = Number.isFinite(told.reproduces) ? ` All together they make the sum, to ${number(told.reproduces, 1)} of the range.` : "";
+  const off = told.reproduces < 1e-6 ? "exactly" : `to ${number(told.reproduces, 2)} of the range`;
   return [
     el("h3", { text: "Training patches behind it" }),
     el("ul", { class: "patches sum" }, ...together),
     el("ul", { class: "patches" }, ...patches),
-    el("p", { class: "muted", text: `The ${told.patches.length} that weigh most${of}, from ${from}.${exact}` }),
+    el("p", { class: "muted", text: `The ${told.patches.length} that weigh most${of}, from ${from}, without their means. All together make the sum ${off}.` }),
   ];
+}
+
+/** Patches about a middle grey, as they enter the sum, which takes their means away; the liveliest from black to white. */
+function atOneContrast(patches) {
+  const about = patches.map((patch) => {
+    const values = patch.flat(Infinity);
+    const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
+    return { patch, mean, most: Math.max(...values.map((value) => Math.abs(value - mean))) };
+  });
+  const gain = 0.5 / Math.max(...about.map(({ most }) => most), 1e-3);
+  const each = (value, action) => (Array.isArray(value) ? value.map((part) => each(part, action)) : action(value));
+  return about.map(({ patch, mean }) => each(patch, (value) => 0.5 + gain * (value - mean)));
 }
 
 function labelled(canvas, words) {

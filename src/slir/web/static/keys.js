@@ -6,7 +6,8 @@ const STORE = "slir-keys";
 const TYPING = "input:not([type=range], [type=radio], [type=checkbox]), textarea, select, dialog *";
 const PRESSING = "button, a, summary, input[type=checkbox]";
 
-/** `table`: rows of {keys: ["d", "D"], shown: "D", words, action}. Rows without an action only stand in the help. */
+/** `table`: rows of {keys: ["d", "D"], shown: "D", words, action}. Rows without an action only stand in the help,
+ *  rows without words are not in it. */
 export function shortcuts(table) {
   const actions = new Map(table.flatMap((row) => (row.keys ?? []).map((key) => [key, row.action])));
   $("shortcut-list").replaceChildren(
@@ -33,8 +34,8 @@ export function shortcuts(table) {
     const chord = event.ctrlKey || event.metaKey ? `Ctrl+${event.key}` : event.key;
     const action = actions.get(chord);
     if (!action) return;
-    const single = chord.length === 1;
-    if (single && (!box.checked || event.target.closest(TYPING))) return;
+    if (chord.length === 1 && !box.checked) return;
+    if (chord !== "Escape" && event.target.closest(TYPING)) return;
     if (event.key === " " && event.target.closest(PRESSING)) return;
     if ($("shortcuts").open) return; // the dialog closes itself on Esc
     if (action(event) !== false) event.preventDefault();

@@ -2,10 +2,11 @@
 
 import { api, Problem, problemOf } from "./api.js";
 import { $, el } from "./dom.js";
+import { commands } from "./commands.js";
 import { Desk } from "./desk.js";
 import { watch } from "./gestures.js";
 import { Inspector } from "./inspect.js";
-import { shortcuts, tabs } from "./keys.js";
+import { tabs } from "./keys.js";
 import { inverse, turned, turnedPlace } from "./orient.js";
 import { formatsInWords, watchForFiles } from "./opening.js";
 import { Painting } from "./painting.js";
@@ -37,10 +38,10 @@ function fail(problem) {
   $("alert-words").textContent = known ? problem.words : String(problem);
   $("alert").hidden = false;
 }
-/** On a phone the picture is at the top of the page. */
-const lookUp = () => window.innerWidth <= 860 && $("view").scrollIntoView();
 const calm = () => ($("alert").hidden = true);
 $("alert-close").addEventListener("click", calm);
+/** On a phone the picture is at the top of the page. */
+const lookUp = () => window.innerWidth <= 860 && $("view").scrollIntoView();
 
 /* Opening pictures */
 async function opened(adding) {
@@ -214,46 +215,7 @@ runs.addEventListener("change", (event) => {
   refresh();
 });
 
-/* View buttons and keys */
-const zoom = (factor) => viewer.zoom({ factor });
-const buttons = { "zoom-in": () => zoom(Math.SQRT2), "zoom-out": () => zoom(Math.SQRT1_2), fit: () => viewer.fit(), actual: () => viewer.zoom({ scale: 1 }) };
-for (const [id, action] of Object.entries(buttons)) $(id).addEventListener("click", action);
-// After a click of the mouse the keys belong to the picture again, so that Space does not press the button anew.
-document.querySelector(".bar").addEventListener("click", (event) => event.detail > 0 && $("canvas").focus({ preventScroll: true }));
-
-function escape() {
-  if (!$("alert").hidden) calm();
-  else if (desk.job && !isFinal(desk.job)) cancel();
-  else if (desk.pair) desk.endComparison();
-  else if (painting.tool !== "move") painting.take("move");
-  else if (viewer.marker) {
-    viewer.marker = null;
-    viewer.draw();
-  } else return false;
-}
-const both = (key) => [key, key.toUpperCase()];
-shortcuts([
-  { keys: [" "], shown: "Space", words: "Before or after", action: () => desk.flip() },
-  { keys: both("s"), shown: "S", words: "Slider between before and after", action: () => desk.two && desk.setMode("slider") },
-  { keys: both("d"), shown: "D", words: "Difference", action: () => desk.two && desk.setMode(viewer.mode === "difference" ? "slider" : "difference") },
-  { keys: both("b"), shown: "B", words: "Both side by side", action: () => desk.two && desk.setMode("side") },
-  { keys: both("e"), shown: "E", words: "Error map", action: () => desk.toggleErrors() },
-  { keys: ["+", "="], shown: "+ −", words: "Zoom in and out (or the wheel, or two fingers)", action: buttons["zoom-in"] },
-  { keys: ["-", "_"], shown: "", words: "", action: buttons["zoom-out"] },
-  { keys: ["0", ...both("f")], shown: "0 F", words: "Fit the window", action: buttons.fit },
-  { keys: ["1"], shown: "1", words: "One pixel on one pixel", action: buttons.actual },
-  { shown: "← ↑ → ↓", words: "Move the picture, once it has the focus; Enter asks the pixel in its middle" },
-  { keys: ["["], shown: "[ ]", words: "Smaller and larger brush", action: () => (sliders.brush.value -= sliders.brush.value > 20 ? 5 : 1) },
-  { keys: ["]"], shown: "", words: "", action: () => (sliders.brush.value += sliders.brush.value >= 20 ? 5 : 1) },
-  { keys: both("p"), shown: "P X", words: "Paint or erase the mask", action: () => painting.take("paint") },
-  { keys: both("x"), shown: "", words: "", action: () => painting.take("erase") },
-  { keys: ["Ctrl+z"], shown: "Ctrl+Z", words: "Undo a stroke of the mask", action: () => (settings.task === "inpaint" ? painting.undo() : false) },
-  { keys: both("r"), shown: "R", words: "Restore", action: restore },
-  { keys: both("o"), shown: "O", words: "Open pictures", action: () => $("files").click() },
-  { keys: ["Escape"], shown: "Esc", words: "Cancel, or close", action: escape },
-  { keys: ["?"], shown: "?", words: "This list", action: () => $("shortcuts").showModal() },
-]);
-$("help").addEventListener("click", () => $("shortcuts").showModal());
+commands({ desk, painting, settings, brush: sliders.brush, restore, cancel, calm });
 
 /* Beginning */
 async function begin() {

@@ -34,6 +34,6 @@ export function showLegend(kind, scale) {
   const most = Math.round(100 / 2 / GAIN);
   const marks = errors ? [0, scale.top / 2, scale.top].map((value) => number(value, 3)) : [`−${most} %`, "same", `+${most} %`];
   $("legend-ticks").replaceChildren(...marks.map((text) => Object.assign(document.createElement("span"), { textContent: text })));
-  $("legend-words").textContent = errors ? `Expected error, ${scale.unit}` : "After minus before, of the range shown";
+  $("legend-words").textContent = errors ? `Expected error (${scale.unit})` : "After minus before, of the range shown";
   $("legend-strength").hidden = !errors;
 }

@@ -18,7 +18,7 @@ export class Viewer extends EventTarget {
     this.view = { scale: 1, x: 0, y: 0 };
     this.box = { width: 1, height: 1 };
     this.left = this.right = this.mask = this.marker = this.brush = null;
-    Object.assign(this, { mode: "slider", wipe: 0.5, strength: 0.7, errors: false, fitted: true });
+    Object.assign(this, { mode: "slider", wipe: 0.5, strength: 0.7, errors: false, fitted: true, cross: false });
     this.sharpen = settled(() => this.#sharpen(), 150);
     new ResizeObserver(() => this.#resize()).observe(canvas);
   }
@@ -178,7 +178,7 @@ export class Viewer extends EventTarget {
     if (view.scale >= GRID) this.#grid(x, y, from, to);
     if (this.marker && this.right && !this.brush) this.#mark(x, y);
     if (this.brush && layer === this.left) this.#circle(x, y);
-    if (document.activeElement === canvas && canvas.matches(":focus-visible")) this.#cross(middle);
+    if (this.cross && document.activeElement === canvas) this.#cross(middle);
   }
 
   #grid(x, y, from, to) {
