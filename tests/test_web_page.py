@@ -374,6 +374,35 @@ def test_a_bad_file_is_told_and_names_are_only_text(user):
     assert user["b"].count() == 0
 
 
+@pytest.mark.parametrize("how", ["drop", "paste"])
+def test_pictures_are_dropped_and_pasted(user, how):
+    script = """([how, bytes]) => {
+        const carried = new DataTransfer();
+        carried.items.add(new File([new Uint8Array(bytes)], `${how}.png`, { type: "image/png" }));
+        const kind = how === "drop" ? DragEvent : ClipboardEvent;
+        const options = { bubbles: true, cancelable: true, dataTransfer: carried, clipboardData: carried };
+        if (how === "drop") document.body.dispatchEvent(new kind("dragenter", options));
+        const seen = !document.getElementById("dropping").hidden;
+        document.body.dispatchEvent(new kind(how, options));
+        return seen; }"""
+    assert user.page.evaluate(script, [how, list(png(SMALL))]) == (how == "drop")
+    expect(user["#name"]).to_have_text(f"{how}.png")
+    expect(user["#dropping"]).to_be_hidden()
+
+
+def test_single_pixels_of_a_picture_larger_than_its_preview(user):
+    board = (np.indices((64, 2400)).sum(axis=0) % 2 * 255).astype(np.uint8)
+    user.open("board.png", png(board))
+    height, width = user.picture().shape[:2]
+    assert abs(user.picture()[height // 2, width // 2 - 50 : width // 2 + 50].mean() - 128) < 40  # far away it is grey
+    with user.page.expect_response(lambda answer: "max=2400" in answer.url):
+        for _ in range(11):
+            user["#zoom-in"].click()
+    user.page.wait_for_timeout(100)
+    near = user.picture()[height // 2 - 50 : height // 2 + 50, width // 2 - 50 : width // 2 + 50]
+    assert set(np.unique(near)) == {0, 255}
+
+
 def test_a_batch_with_its_own_list(user):
     user.upload(("one.png", png(SMALL)), ("broken.tif", b"no picture"), ("two.png", png(SMALL.T.copy())))
     rows = user["#pictures li"]
