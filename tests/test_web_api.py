@@ -263,7 +263,9 @@ def test_cancel_stops_the_work(served, client):
 
 def test_the_reader_that_is_killed_is_replaced(served, client):
     client.upload(encoded(scene()))
-    os.kill(served.server.reader.process.pid, signal.SIGKILL)
+    process = served.server.reader.process
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
     client.upload(encoded(scene()))
 
 
