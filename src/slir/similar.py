@@ -24,7 +24,7 @@ GROUPS = 1024
 BAND = 64
 """Fewest rows of references that `collaborate` takes at a time."""
 
-FADE = 0.02
+FADE = 0.005
 """Share of the distance to the first patch outside a group within which its members fade out."""
 
 SIDE = 18
