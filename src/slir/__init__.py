@@ -21,6 +21,7 @@ _HOMES = {
     "inpaint": "slir.tasks",
     "fit": "slir.fitting",
     "paper_model": "slir.fitting",
+    "calibrate": "slir.trust.calibrate",
     "load": "slir.io.models",
     "restore": "slir.restoration",
     "Model": "slir.model",
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from slir.tasks import denoise as denoise
     from slir.tasks import inpaint as inpaint
     from slir.tasks import upsample as upsample
+    from slir.trust.calibrate import calibrate as calibrate
 
 
 def __getattr__(name: str) -> Any:

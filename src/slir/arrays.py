@@ -73,6 +73,13 @@ class Canvas:
         result = np.ascontiguousarray(stacked.astype(self.dtype))
         return result if self.tensor is None else torch.from_numpy(result).to(self.tensor.device)
 
+    def sizes(self, planes: list[Tensor]) -> Array:
+        """Sizes of differences, one plane a channel, in the user's units and axes, as float32."""
+        stacked = np.stack([plane.detach().cpu().numpy() for plane in planes]) * np.float32(self.span)
+        stacked = stacked[0] if self.channel_axis is None else np.moveaxis(stacked, 0, self.channel_axis)
+        result = np.ascontiguousarray(stacked, dtype=np.float32)
+        return result if self.tensor is None else torch.from_numpy(result).to(self.tensor.device)
+
 
 def canvas(image: Any, *, data_range: DataRange, channel_axis: int | None) -> tuple[Canvas, np.ndarray]:
     """Check an image and work out how it maps to planes.

@@ -58,6 +58,12 @@ def spread_over_channels(residuals: Sequence[float]) -> list[float]:
     return (back @ torch.tensor(residuals, dtype=torch.float64).square()).sqrt().tolist()
 
 
+def sizes_in_channels(sizes: Sequence[Tensor]) -> list[Tensor]:
+    """The same for images: √Σ_a (T⁻¹)_ca² s_a²."""
+    squares = [size.square() for size in sizes]
+    return [plane.sqrt_() for plane in _mixed(torch.linalg.inv(turn()).square(), squares)]
+
+
 def _mixed(matrix: Tensor, planes: Sequence[Tensor]) -> list[Tensor]:
     mixed = []
     for row in matrix.tolist():

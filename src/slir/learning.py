@@ -30,7 +30,9 @@ from slir.mixture import Mixture, fit_mixture
 from slir.model import Model
 from slir.patches import PatchGrid
 from slir.plans import Plan, StagePlan, cascade_plan
-from slir.restoration import begin_learnt, solve
+from slir.restoration import advance, begin_learnt, solve
+from slir.trust.examples import draw_examples
+from slir.trust.record import learn_trust
 from slir.views import State, look
 from slir.weights import Weights, weights_named
 from slir.weights.cell_ridge import Sums, fit_cell_ridge
@@ -53,6 +55,8 @@ class Case:
     fold: int
     inside: tuple[slice, slice]
     """The pixels that y shows: errors count there alone."""
+    picture: int = 0
+    """Which one it was cut from; those of one group count as one."""
 
     def error(self, image: Tensor) -> Tensor:
         return (image - self.clean)[self.inside]
@@ -72,6 +76,7 @@ def fit_cascade(
     stages: int | None = None,
     cells: int | None = None,
     groups: Sequence[int] | None = None,
+    names: Sequence[str] | None = None,
     crops: int = 64,
     side: int = 160,
     folds: int = 4,
@@ -85,22 +90,26 @@ def fit_cascade(
     plan: stages, views and cells; None takes the one for the family's task (`slir.plans.cascade_plan`), with so many
         `stages` and `cells` where they are given.
     groups: one number an image; cross-fitting keeps images of one number together. By default each is its own group.
+    names: of the images, by which they are called where a result is explained; by default images[0] and so on.
     crops, side: how many training crops of what size are cut from the images, each turned or mirrored at random.
     folds: groups of images that cross-fitting leaves out in turn.
+
+    Beside the crops that are learnt from, others are carried along, told the truth about σ. In the end they say which
+    errors to expect (`slir.trust`).
     """
     target = pick_device(device)
     plan = cascade_plan(family, stages=stages, cells=cells) if plan is None else plan
     generator = torch.Generator().manual_seed(seed)
     planes = [grey_plane(image, f"images[{i}]") for i, image in enumerate(images)]
-    _check(planes, crops, side, folds)
+    check_pictures(planes, crops, side, folds)
     report = _Report(progress, len(plan.stages) + 2)
     report()
-    names = list(range(len(planes))) if groups is None else list(groups)
-    if len(names) != len(planes):
-        raise InputError("groups", f"hold one number for each of the {len(planes)} images", len(names), "See images.")
-    order = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    kin = [order[name] for name in names]
-    cases = draw_cases(planes, kin, family, crops, side, folds, generator, target, plan)
+    kin = _kin(groups, len(planes))
+    called = _called(names, len(planes))
+    cases = draw_cases(planes, kin, family, crops, side, folds, generator, target, replace(plan, grain=()))
+    witnesses = draw_cases(
+        planes, kin, family, -(-3 * crops // 5), side, folds, generator, target, Plan(plan.stages, grain=plan.grain)
+    )
     folds = max(case.fold for case in cases) + 1
     report()
     partition = _Partition(cases, plan, generator)
@@ -108,7 +117,7 @@ def fit_cascade(
     made: list[LearntStage] = []
     for number, own in enumerate(plan.stages):
         report()
-        stage = _fit_stage(cases, own, plan, partition, folds, generator, last=number + 1 == len(plan.stages))
+        stage, parts = _fit_stage(cases, own, plan, partition, folds, generator, last=number + 1 == len(plan.stages))
         ends = {
             level: _mean_psnr(cases, images)
             for level, images in (
@@ -122,8 +131,18 @@ def fit_cascade(
         made.append(stage)
         scores.append(ends[best])
         final = replace(stage, level=best)
+        apart = [replace(stage, regression=part) for part in parts]
+        for case in witnesses:
+            case.state = advance(case.state, apart[case.fold])[0]
     report.finish()
     made[-1] = final
+    if final.level == 0:
+        for case in witnesses:
+            case.state = replace(case.state, x=case.state.z)
+    what = {"family": family.describe(), "pictures": len(set(kin)), "crops": len(witnesses)}
+    trust = learn_trust(witnesses, final, what, seed=seed)
+    unit = float(np.median([case.state.unit for case in cases]))
+    examples = draw_examples(planes, called, partition.of, size=plan.size, unit=unit, generator=generator)
     provenance = {
         "method": "cascade",
         "slir": slir.__version__,
@@ -136,10 +155,26 @@ def fit_cascade(
         "plan": plan.describe(),
         "held_out_psnr": [round(score, 3) for score in scores],
     }
-    return Model(tuple(made), provenance)
+    return Model(tuple(made), provenance, trust=trust, examples=examples)
 
 
-def _check(planes: list[Tensor], crops: int, side: int, folds: int) -> None:
+def _kin(groups: Sequence[int] | None, count: int) -> list[int]:
+    """A number for each image, the same for those of one group, counted from 0."""
+    own = list(range(count)) if groups is None else list(groups)
+    if len(own) != count:
+        raise InputError("groups", f"hold one number for each of the {count} images", len(own), "See images.")
+    order = {name: number for number, name in enumerate(dict.fromkeys(own))}
+    return [order[name] for name in own]
+
+
+def _called(names: Sequence[str] | None, count: int) -> list[str]:
+    own = [f"images[{number}]" for number in range(count)] if names is None else list(names)
+    if len(own) != count:
+        raise InputError("names", f"hold one name for each of the {count} images", len(own), "See images.")
+    return own
+
+
+def check_pictures(planes: list[Tensor], crops: int, side: int, folds: int) -> None:
     if not planes:
         raise InputError("images", "hold at least one picture", "empty", "Pass clean pictures to learn from.")
     for number, plane in enumerate(planes):
@@ -169,9 +204,9 @@ def draw_cases(
 ) -> list[Case]:
     """Crops of the planes, degraded: equally many from each plane, at places and in orientations drawn at random.
 
-    plan: how σ is misstated to what is learnt; None states it as it is.
+    plan: how σ is misstated to what is learnt, and which grain is added; None states σ as it is and adds none.
     """
-    caution, doubt = (plan.caution, plan.doubt) if plan else (1.0, 0.0)
+    caution, doubt, grain = (plan.caution, plan.doubt, plan.grain) if plan else (1.0, 0.0, ())
     cases = []
     for number in range(crops):
         source = number % len(planes)
@@ -179,6 +214,9 @@ def draw_cases(
         operator, sigma = family.draw(generator, (crop.shape[0], crop.shape[1]))
         shape = operator.for_training((crop.shape[0], crop.shape[1]))[1]
         clean = crop[: shape[0], : shape[1]]
+        if grain:
+            own = grain[number // len(planes) % len(grain)]
+            clean = clean + own * torch.randn(clean.shape, generator=generator)
         y = degrade(clean, operator, sigma, generator)
         if float(torch.rand(1, generator=generator)) < 0.5:  # half of the world's pictures come in 8 bits
             y = (y * 255).round() / 255
@@ -189,7 +227,7 @@ def draw_cases(
         state = begin_learnt(y.to(device), operator, told)
         fold = groups[source] % folds if len(set(groups)) > 1 else number % folds
         inside = (slice(row, row + height), slice(col, col + width))
-        cases.append(Case(clean.to(device) / state.unit, state, fold, inside))
+        cases.append(Case(clean.to(device) / state.unit, state, fold, inside, groups[source]))
     return cases
 
 
@@ -216,6 +254,14 @@ class _Partition:
         features = cell_features(self.clean).T.contiguous()
         count = min(self.plan.cells, max(1, features.shape[1] // (8 * self.plan.size**2)))
         return fit_mixture(features, count, rounds=25, generator=self.generator)[0]
+
+    def of(self, patches: Tensor) -> Tensor:
+        """Which of the mixture's components clean patches (P, k), in units, belong to; one where none is used."""
+        if "mixture" not in self.__dict__:
+            return torch.zeros(len(patches), dtype=torch.int64)
+        patches = patches.to(self.clean.device)
+        error = torch.zeros(patches.shape[1] - 1, patches.shape[1] - 1).to(patches)
+        return MixtureCells(self.mixture, error).assign(cell_features(patches)).cpu()
 
     def at(self, kind: str, error: Tensor) -> Cells:
         """error: the covariance (d, d) of the current estimate's error, in units."""
@@ -249,8 +295,11 @@ def _fit_stage(
     generator: torch.Generator,
     *,
     last: bool,
-) -> LearntStage:
-    """Fit a stage on all cases, and carry each of them through it as fitted without its fold."""
+) -> tuple[LearntStage, list[Regression]]:
+    """Fit a stage on all cases, and carry each of them through it as fitted without its fold.
+
+    The stage, and what its regression is without each fold.
+    """
     x_error = _rms([case.error(case.state.x) for case in cases])
     covariance = _error_covariance(cases, plan.size)
     stage = LearntStage(_Untaught(), own.views, x_error, 0.0, plan.size, plan.stride)
@@ -280,7 +329,7 @@ def _fit_stage(
     assert best is not None  # there is at least one level
     for case, x in zip(cases, best[2]):
         case.state = replace(case.state, x=x)
-    return replace(stage, regression=whole, level=best[1])
+    return replace(stage, regression=whole, level=best[1]), parts
 
 
 class _Untaught(Regression):

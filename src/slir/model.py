@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -23,6 +23,10 @@ from slir.solvers.solution import Solution
 from slir.solvers.weiszfeld import weiszfeld
 from slir.views import State
 from slir.weights import Fitted, Weights
+
+if TYPE_CHECKING:
+    from slir.trust.examples import Examples
+    from slir.trust.record import Trust
 
 SOLVERS = {"auto": "", "weiszfeld": "error", "newton": "residual", "sdca": "gap", "dual-free": "residual"}
 """Solvers of the z-update, and by which of its statistics each says how far it is from the minimum."""
@@ -281,11 +285,14 @@ class Model:
     The paper's HQS is the model whose stages share one prior; its squared-loss solver is the model with one stage.
 
     splitting: "hqs", or "admm" to add ADMM's dual variables to the same stages.
+    trust: what errors to expect, as held-out pictures had them. examples: some of the patches that were learnt from.
     """
 
     stages: tuple[AnyStage, ...]
     provenance: dict[str, Any] = field(default_factory=dict)
     splitting: str = "hqs"
+    trust: Trust | None = None
+    examples: Examples | None = None
 
     def __post_init__(self) -> None:
         if self.splitting not in ("hqs", "admm"):

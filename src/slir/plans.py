@@ -41,6 +41,8 @@ class Plan:
     caution: by how much σ is overstated while it learns. Pictures in use often have more texture than those that were
         learnt from; with more caution less of it is taken for noise.
     doubt: by what share σ is misstated either way while it learns. What never saw a wrong σ trusts it too far.
+    grain: standard deviations, range 1, of grain that pictures in use have and those that are learnt from lack. Nobody
+        can tell it from noise; it counts in the errors to expect alone.
     """
 
     stages: tuple[StagePlan, ...]
@@ -52,6 +54,7 @@ class Plan:
     pairs: int = 8_000
     caution: float = 1.0
     doubt: float = 0.0
+    grain: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         _check_partition(self.partition)

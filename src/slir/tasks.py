@@ -21,11 +21,11 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -39,26 +39,18 @@ from slir.operators import Blur, Downsample, Identity, Mask, Operator
 from slir.operators.blur import checked_psf
 from slir.operators.convolution import Border
 from slir.operators.downsample import Antialias
+from slir.outcome import Outlook, Result
 from slir.restoration import Restoration
 from slir.tiles import restore_tiled
 from slir.treatment import Restored, Treatment, decide, sampled
 
+if TYPE_CHECKING:
+    from slir.trust.explain import Explanation
+    from slir.trust.forward import ForwardCheck
+
 Progress = bool | Callable[[int, int, str], None]
 Observe = Callable[[Array], None] | None
 Seed = int | np.random.Generator | torch.Generator | None
-
-
-@dataclass(frozen=True)
-class Result:
-    """A restored image with what was measured on the way.
-
-    stats: `sigma` (in units of the pixel values, one per channel; and, with "poisson-gaussian", `gain` and `variance`),
-    `seconds`, `stages` (per channel, per stage: steps and residuals of the solvers; for colours, brightness comes
-    first, then two differences), `residual` (root mean square of y − Bx̂, to be compared with sigma).
-    """
-
-    image: Array
-    stats: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -233,6 +225,7 @@ def _restore(
     keep: (H, W), pixels that come back as they were, to the last bit, where there is no noise.
     """
     started = time.perf_counter()
+    check: ForwardCheck | None = None
     frame, array = canvas(image, data_range=options.data_range, channel_axis=options.channel_axis)
     device = pick_device(options.device)
     planes = frame.planes(array, device)
@@ -244,7 +237,10 @@ def _restore(
         raise InputError("image", f"have at least {MIN_SIDE} pixels a side", f"{shape[0]}×{shape[1]}", "Pad it first.")
     treatment = decide(sampled(planes), operator, sigma, frame.span, _given_model(options.model))
     if treatment.leaves(operator):  # as it came: 32-bit integers have more digits than the engine's planes
-        restored = Restored(planes, [0.0] * len(planes), [0.0] * len(planes), [[] for _ in planes])
+        zeros = [0.0] * len(planes)
+        restored = Restored(
+            planes, zeros, zeros, [Restoration(plane, error=torch.zeros_like(plane)) for plane in planes]
+        )
         result: Array = array.copy() if frame.tensor is None else frame.tensor.clone()
     else:
         generator = _generator(options.rng)
@@ -253,11 +249,13 @@ def _restore(
 
             def one(plane: Tensor, model: Model, noise: float, number: int) -> Restoration:
                 seen: dict[str, Any] = {"progress": report(number), "observe": look and partial(look, number)}
+                seen["errors"] = options.return_info
                 work = partial(restore_tiled, plane, operator, model, sigma=noise, generator=generator, **seen)
                 return sparing(work, device)
 
             restored = treatment.restore(planes, operator, one)
-        for text in treatment.doubts(restored, operator, frame.span):
+        check = treatment.check(planes, restored, operator, frame.span)
+        for text in treatment.doubts(restored, operator, frame.span, check):
             warnings.warn(text, SlirWarning, stacklevel=3)
         result = frame.image(restored.planes)
     if keep is not None and not any(restored.sigmas):
@@ -271,11 +269,43 @@ def _restore(
         "residual": residuals[0] if grey else residuals,
         "seconds": time.perf_counter() - started,
         "stages": restored.stages,
+        "forward": None if check is None else asdict(check),
     }
     if treatment.evened:
         stats["gain"] = [even.stabiliser.gain * frame.span for even in treatment.evened]
         stats["variance"] = [even.stabiliser.variance * frame.span**2 for even in treatment.evened]
-    return Result(result, stats)
+    ask = None
+    if not treatment.leaves(operator):
+        ask = partial(_explained, array, frame, treatment, operator)
+    return Result(result, stats, outlook(restored, treatment, operator, frame), ask)
+
+
+def _explained(
+    array: np.ndarray, frame: Canvas, treatment: Treatment, operator: Operator, row: int, col: int, k: int
+) -> Explanation:
+    """What a pixel was made from: of colours, its brightness."""
+    from slir.trust.explain import explain
+
+    device = torch.device("cpu")
+    plane = treatment.prepared(frame.planes(array, device))[0]
+    return explain(plane, operator, treatment.model_for(operator, device), treatment.noises()[0], row, col, k)
+
+
+def outlook(restored: Restored, treatment: Treatment, operator: Operator, frame: Canvas) -> Outlook | None:
+    """Which errors to expect, where the model says so."""
+    errors = [outcome.error for outcome in restored.outcomes]
+    present = [error for error in errors if error is not None]
+    if len(present) < len(errors):
+        return None
+    units = [outcome.unit for outcome in restored.outcomes]
+    trust = treatment.model_for(operator, torch.device("cpu")).trust
+    reason = "this model was not calibrated; slir.calibrate does that"
+    if trust is not None:
+        reasons = (trust.reason(operator, noise, unit) for noise, unit in zip(treatment.noises(), units))
+        reason = next((words for words in reasons if words), "")
+    if treatment.leaves(operator):
+        reason = "nothing was restored"
+    return Outlook(present, units, trust, reason, treatment, frame)
 
 
 MIN_SIDE = 16

@@ -40,6 +40,7 @@ def restore_tiled(
     generator: torch.Generator | None = None,
     progress: Progress | None = None,
     observe: Callable[[Tensor], None] | None = None,
+    errors: bool = False,
 ) -> Restoration:
     """`slir.restore`, in tiles where the image is larger than one: (h, w) -> x on the pixels that y shows.
 
@@ -47,19 +48,23 @@ def restore_tiled(
     (circular borders, linear maps of one's own), and ADMM, whose dual variables are of the whole, are restored whole.
     stats: of the tiles one after the other.
     observe: called with the estimate after each stage, or, in tiles, with what is done of it after each of them.
+    errors: say which error to expect at each pixel.
     """
     shape = (y.shape[0], y.shape[1])
     side = tile_side(model, y.device) if tile is None else tile
     pieces = list(cut(shape, operator, model, side))
     if len(pieces) < 2 or model.splitting == "admm" or any(piece.operator is None for piece in pieces):
         look = None if observe is None else _after_stages(observe, operator, shape)
-        whole = restore(y, operator, model, sigma=sigma, generator=generator, progress=progress, observe=look)
-        return replace(whole, x=operator.crop(whole.x, shape))
+        told: dict[str, Any] = {"generator": generator, "progress": progress, "observe": look, "errors": errors}
+        whole = restore(y, operator, model, sigma=sigma, **told)
+        error = None if whole.error is None else operator.crop(whole.error, shape)
+        return replace(whole, x=operator.crop(whole.x, shape), error=error)
     unit = expected_error(operator, least_noise(sigma), operator.x_shape(shape)) if model.learnt else None
     scale = operator.scale
     x = y.new_empty(scale * shape[0], scale * shape[1])
     if observe is not None:  # until its turn comes, a tile shows what there is without any work
         x = operator.crop(operator.guess(y), shape).clone()
+    error = torch.empty_like(x) if errors else None
     stats: list[dict[str, Any]] = []
     squares = 0.0
     for number, piece in enumerate(pieces):
@@ -72,15 +77,23 @@ def restore_tiled(
             unit=unit,
             generator=generator,
             progress=_share(progress, number, len(pieces)),
+            errors=errors,
         )
         height, width = (axis.stop - axis.start for axis in piece.seen)
         inner = piece.operator.crop(part.x, (height, width))
         x[scaled(piece.own, scale)] = inner[scaled(piece.within, scale)]
+        if error is not None and part.error is not None:
+            error[scaled(piece.own, scale)] = piece.operator.crop(part.error, (height, width))[
+                scaled(piece.within, scale)
+            ]
+        else:
+            error = None
         stats += part.stats
         if observe is not None:
             observe(x)
         squares += float(piece.operator.misfit(y[piece.seen], part.x)[piece.within].double().square().sum())
-    return Restoration(x, stats, sqrt(squares / (operator.shows * y.numel())))
+    residual = sqrt(squares / (operator.shows * y.numel()))
+    return Restoration(x, stats, residual, 1.0 if unit is None else unit, error)
 
 
 @dataclass(frozen=True)
@@ -113,6 +126,19 @@ def cut(shape: Shape, operator: Operator, model: Model, side: int) -> Iterator[P
         axes.append(axis)
     for (own_row, row, in_row), (own_col, col, in_col) in product(*axes):
         yield Piece((own_row, own_col), (row, col), (in_row, in_col), operator.part(row, col))
+
+
+def piece_around(shape: Shape, operator: Operator, model: Model, row: int, col: int) -> Piece:
+    """The piece of a y of this shape that answers for the pixel at (row, col), no larger than it has to be."""
+    step = period(model)
+    margin = -(-halo(model, operator) // (operator.scale * step)) * step
+    own, seen, within = [], [], []
+    for at, length in ((row, shape[0]), (col, shape[1])):
+        start, stop = step * (at // step), min(length, step * (at // step + 1))
+        own.append(slice(start, stop))
+        seen.append(slice(max(0, start - margin), min(length, stop + margin)))
+        within.append(slice(start - seen[-1].start, stop - seen[-1].start))
+    return Piece((own[0], own[1]), (seen[0], seen[1]), (within[0], within[1]), operator.part(seen[0], seen[1]))
 
 
 def period(model: Model) -> int:

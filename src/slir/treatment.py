@@ -21,6 +21,7 @@ from slir.operators import Identity, Mask, Operator
 from slir.recipes import ROUNDING
 from slir.restoration import Restoration
 from slir.stabilise import Evened, Stabiliser
+from slir.trust.forward import NOISE_OFF, UNEXPLAINED, ForwardCheck, judge, unexplained
 
 POISSON_GAUSSIAN = "poisson-gaussian"
 
@@ -32,22 +33,22 @@ NOT_FINITE = (
 BLOCK, BLOCKS = 512, 4
 """Of an image with more pixels than BLOCKS² blocks of this side hold, noise is estimated from so many alone."""
 
-NOISIER, UNEXPLAINED = 1.6, 1.08
-"""Noise beyond this multiple of the σ that was told, and a residual beyond that one, say that something is not as told.
-On training images the residual of a deblurring told the truth is 0.85 to 0.98 of σ."""
-
 One = Callable[[Tensor, Model, float, int], Restoration]
 
 
 @dataclass(frozen=True)
 class Restored:
-    """planes: one a channel, as they came. sigmas, residuals: of each, on the scale where the range is 1. stages: of
+    """planes: one a channel, as they came. sigmas, residuals: of each, on the scale where the range is 1. outcomes: of
     each plane that was restored, which for colours are brightness and two differences."""
 
     planes: list[Tensor]
     sigmas: list[float]
     residuals: list[float]
-    stages: list[list[dict[str, Any]]]
+    outcomes: list[Restoration]
+
+    @property
+    def stages(self) -> list[list[dict[str, Any]]]:
+        return [outcome.stats for outcome in self.outcomes]
 
 
 @dataclass(frozen=True)
@@ -79,18 +80,33 @@ class Treatment:
             return list(self.sigmas)
         return [*colour.along_axes(self.sigmas[:3]), *self.sigmas[3:]]
 
-    def doubts(self, restored: Restored, operator: Operator, span: float) -> list[str]:
-        """In words, what y − Bx̂ says about σ and B: it should be noise of that size and no more."""
-        if isinstance(operator, Identity):  # then noise is all that there is, and `decide` has looked at it
-            return []
+    def check(self, planes: list[Tensor], restored: Restored, operator: Operator, span: float) -> ForwardCheck | None:
+        """Whether y = Bx + ε can be true, for the channels y as they came: of colours for their brightness, else for
+        the first plane that speaks against it. None where noise was made even, which has looked at it already."""
+        if self.evened or not restored.outcomes:
+            return None
+        checks = []
+        for number, (plane, noise) in enumerate(zip(self.prepared(planes), self.noises())):
+            if self.turned and number in (1, 2):
+                continue
+            # Brightness has less noise than the channels, which is what people know.
+            own = span * self.sigmas[number] / noise if noise > 0 else span
+            checks.append(judge(plane, operator, restored.outcomes[number].x, noise, span=own))
+        return next((check for check in checks if not check.right), checks[0])
+
+    def doubts(
+        self, restored: Restored, operator: Operator, span: float, check: ForwardCheck | None = None
+    ) -> list[str]:
+        """In words, what speaks against σ and B and has not been told yet. Without a check, the residual's size alone.
+
+        More noise than σ says is told by `decide`. Less is no mistake: a larger σ smooths more.
+        """
+        denoising = isinstance(operator, Identity)
+        if check is not None:
+            return [text for fault, text in check.faults.items() if fault not in ("sigma too small", "sigma too large")]
         for sigma, residual in zip(self.sigmas, restored.residuals):
-            if residual > UNEXPLAINED * max(sigma, 4 * ROUNDING):
-                size = f"{residual * span:.3g} where noise of {sigma * span:.3g} was to be expected"
-                return [
-                    f"The result does not explain the image: what is left over is {size}. Either sigma is too small, "
-                    "or the operator is not the true one (a wrong PSF, filter or border), or pixels are clipped. "
-                    "sigma='auto' estimates the noise."
-                ]
+            if not denoising and residual**2 > UNEXPLAINED * max(sigma, 4 * ROUNDING) ** 2:
+                return [unexplained(residual * span, sigma * span)]
         return []
 
     def prepared(self, planes: list[Tensor]) -> list[Tensor]:
@@ -107,6 +123,16 @@ class Treatment:
             planes[:3] = colour.from_axes(planes[:3])
         return [even.inverse(plane) for even, plane in zip(self.evened, planes)] if self.evened else planes
 
+    def channel_sizes(self, sizes: list[Tensor], planes: list[Tensor]) -> list[Tensor]:
+        """What sizes of errors along restored planes are in the channels, whose values are `planes`."""
+        sizes = list(sizes)
+        if self.turned:
+            sizes[:3] = colour.sizes_in_channels(sizes[:3])
+        if not self.evened:
+            return sizes
+        even = [(even, even.forward(plane), size) for even, plane, size in zip(self.evened, planes, sizes)]
+        return [(each.inverse(middle + size) - each.inverse(middle - size)) / 2 for each, middle, size in even]
+
     def restore(self, planes: list[Tensor], operator: Operator, one: One) -> Restored:
         """All planes, each by `one(plane, model, sigma, number)`."""
         planes = self.prepared(planes)
@@ -122,7 +148,7 @@ class Treatment:
         if self.evened:
             sigmas = [even.strength(plane) for even, plane in zip(self.evened, restored)]
             residuals = [residual / even.sigma * own for residual, even, own in zip(residuals, self.evened, sigmas)]
-        return Restored(restored, sigmas, residuals, [outcome.stats for outcome in outcomes])
+        return Restored(restored, sigmas, residuals, outcomes)
 
 
 def decide(planes: list[Tensor], operator: Operator, sigma: float | str, span: float, model: Model | None) -> Treatment:
@@ -145,7 +171,7 @@ def _check_noise(planes: list[Tensor], sigmas: tuple[float, ...], span: float) -
     """Warn where the image is far noisier than was told. Less noise is no mistake: a larger σ smooths more."""
     for plane, told in zip(planes, sigmas):
         found = estimate_sigma(plane)
-        if found > NOISIER * max(told, ROUNDING):
+        if found > NOISE_OFF * max(told, ROUNDING):
             advice = f"The image looks noisier than sigma says: about {found * span:.3g}, not {told * span:.3g}."
             warnings.warn(f"{advice} sigma='auto' estimates it.", SlirWarning, stacklevel=5)
             return

@@ -87,6 +87,37 @@ def cascade(
 
 
 @bench_app.command()
+def trust(
+    data: Data,
+    out: Out = OUT,
+    subset: Annotated[bool, typer.Option("--subset", help="Every eighth of the large set's images.")] = False,
+    smoke: Smoke = False,
+    calibrated: Annotated[
+        bool, typer.Option("--calibrated", help="Calibrate for each operator on the benchmark's training images too.")
+    ] = False,
+    fitted: Annotated[
+        bool, typer.Option("--fitted", help="Fit and calibrate on the benchmark's training images too.")
+    ] = False,
+    table: Tables = None,
+    device: options.Device = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Measure how often intervals hold the truth, overall and by tenths of expected error, and how well errors rank.
+
+    Example: slir bench trust --data datasets --out bench-results --subset
+    """
+    from slir.bench.trust import main
+
+    part = "smoke" if smoke else "subset9" if subset else "all"
+
+    def say(text: str) -> None:
+        show.done(text, quiet=quiet)
+
+    own = {"calibrated": calibrated, "fitted": fitted}
+    main(data=data, out=out, subset=part, device=device, tables=table or None, say=say, **own)
+
+
+@bench_app.command()
 def speed(
     out: Out = OUT,
     peers: Peers = False,

@@ -18,6 +18,7 @@ from slir.descriptors import DctDescriptor
 from slir.errors import FileError
 from slir.io.atomic import whole_file
 from slir.io.cascades import Packer, Unpacker
+from slir.io.trust import pack_examples, pack_trust, unpack_examples, unpack_trust
 from slir.losses import Euclidean, Huber, Loss, Squared
 from slir.model import AnyStage, Model, Prior, Stage
 from slir.weights import WEIGHTS
@@ -62,6 +63,8 @@ def write_model(path: str | Path, model: Model, *, tolerance: float = 0.0, half:
         ],
         "splitting": model.splitting,
         "provenance": model.provenance,
+        "trust": pack_trust(model.trust, tensors),
+        "examples": pack_examples(model.examples, tensors),
     }
     metadata = {"format": FORMAT, "version": str(VERSION), "slir": slir.__version__, "model": json.dumps(header)}
     contents = _canonical(save(tensors, metadata=metadata))
@@ -143,4 +146,5 @@ def _model(tensors: dict[str, Any], header: dict[str, Any]) -> Model:
         settings = dict(own.pop("loss"))
         loss = _LOSSES[settings.pop("kind")](**settings)
         stages.append(Stage(prior=priors[own.pop("prior")], loss=loss, **own))
-    return Model(tuple(stages), header["provenance"], header["splitting"])
+    trust, examples = unpack_trust(header.get("trust"), tensors), unpack_examples(header.get("examples"), tensors)
+    return Model(tuple(stages), header["provenance"], header["splitting"], trust, examples)

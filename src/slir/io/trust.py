@@ -1,0 +1,63 @@
+"""What a model knows about its errors, and its examples <-> tensors and JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from slir.trust.examples import Examples
+from slir.trust.expected import ErrorModel
+from slir.trust.intervals import LEVELS, Calibration
+from slir.trust.record import Trust
+
+Tensors = dict[str, Tensor]
+Settings = dict[str, Any] | None
+
+_ERRORS = ("ends", "knots", "slopes")
+_CALIBRATION = ("raw", "ratio", "expected", "absolute", "quantiles")
+
+
+def pack_trust(trust: Trust | None, tensors: Tensors) -> Settings:
+    if trust is None:
+        return None
+    for part, names in ((trust.errors, _ERRORS), (trust.calibration, _CALIBRATION)):
+        tensors |= {f"trust.{name}": getattr(part, name).cpu().contiguous() for name in names}
+    return {
+        "names": list(trust.errors.names),
+        "bias": trust.errors.bias,
+        "levels": list(LEVELS),
+        "pixels": trust.calibration.pixels,
+        "sigma": list(trust.sigma),
+        "unit": list(trust.unit),
+        "what": trust.what,
+    }
+
+
+def unpack_trust(own: Settings, tensors: Tensors) -> Trust | None:
+    if own is None:
+        return None
+    if tuple(own["levels"]) != LEVELS:
+        raise ValueError("the levels of its calibration are not this slir's")
+    errors = ErrorModel(tuple(own["names"]), bias=own["bias"], **_named(tensors, _ERRORS))
+    calibration = Calibration(pixels=own["pixels"], **_named(tensors, _CALIBRATION))
+    sigma, unit = ((float(low), float(high)) for low, high in (own["sigma"], own["unit"]))
+    return Trust(errors, calibration, sigma, unit, own["what"])
+
+
+def _named(tensors: Tensors, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: tensors[f"trust.{name}"].cpu() for name in names}
+
+
+def pack_examples(examples: Examples | None, tensors: Tensors) -> Settings:
+    if examples is None:
+        return None
+    tensors["examples.patches"] = examples.patches.cpu().contiguous()
+    tensors["examples.origin"] = examples.origin.cpu().contiguous()
+    return {"sources": list(examples.sources)}
+
+
+def unpack_examples(own: Settings, tensors: Tensors) -> Examples | None:
+    if own is None:
+        return None
+    return Examples(tensors["examples.patches"].cpu(), tensors["examples.origin"].cpu(), tuple(own["sources"]))

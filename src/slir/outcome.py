@@ -1,0 +1,105 @@
+"""What a task gives back when it is asked for more than the image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from slir.arrays import Array, Canvas
+from slir.errors import SlirError
+
+if TYPE_CHECKING:
+    from slir.treatment import Treatment
+    from slir.trust.explain import Explanation
+    from slir.trust.record import Trust
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """Which errors to expect, plane by plane as they were restored: for colours, brightness and two differences.
+
+    errors: root mean square, range 1. units: of the loop, for each. trust: what the model knows; None for a bank's
+    spread alone, which is not calibrated. reason: why intervals are not to be had; empty where they are.
+    """
+
+    errors: list[Tensor]
+    units: list[float]
+    trust: Trust | None
+    reason: str
+    treatment: Treatment
+    frame: Canvas
+
+    def sizes(self, of_plane: Callable[[Tensor], Tensor], image: Array) -> Array:
+        """What `of_plane` says of each plane's error in units, in the image's channels and units."""
+        sizes = [of_plane(error / unit) * unit for error, unit in zip(self.errors, self.units)]
+        evened = self.treatment.evened
+        planes = self.frame.planes(_plain(image), sizes[0].device) if evened else []
+        return self.frame.sizes(self.treatment.channel_sizes(sizes, planes))
+
+
+@dataclass(frozen=True)
+class Result:
+    """A restored image with what was measured on the way.
+
+    stats: `sigma` (in units of the pixel values, one per channel; and, with "poisson-gaussian", `gain` and `variance`),
+    `seconds`, `stages` (per channel, per stage: steps and residuals of the solvers; for colours, brightness comes
+    first, then two differences), `residual` (root mean square of y − Bx̂, to be compared with sigma), `forward` (whether
+    y = Bx + ε can be true).
+    """
+
+    image: Array
+    stats: dict[str, Any] = field(default_factory=dict)
+    outlook: Outlook | None = field(default=None, repr=False)
+    ask: Callable[[int, int, int], Explanation] | None = field(default=None, repr=False)
+
+    @property
+    def calibrated(self) -> str:
+        """Empty where errors and intervals are calibrated; otherwise the reason in words why they are not."""
+        return "this model says nothing about its errors" if self.outlook is None else self.outlook.reason
+
+    @property
+    def error_map(self) -> Array | None:
+        """The root mean square error to expect at each pixel, in units of the pixel values; None where the model says
+        nothing about it. Where `calibrated` holds a reason, it tells better from worse pixels, but not how far off."""
+        return None if self.outlook is None else self.outlook.sizes(lambda error: error, self.image)
+
+    @property
+    def absolute_error_map(self) -> Array | None:
+        """The same, of the absolute error."""
+        if self.outlook is None or self.outlook.trust is None:
+            return None
+        return self.outlook.sizes(self.outlook.trust.calibration.absolute_error, self.image)
+
+    def interval(self, level: float = 0.9) -> tuple[Array, Array]:
+        """Between which values the true pixels lie, with this probability: (low, high), floats in units of the pixel
+        values.
+
+        They were calibrated on pictures that the model was not fitted on, and hold on average over pictures like those
+        (docs/trust.md says what that means). Outside of what was calibrated there is an error instead.
+        """
+        if self.outlook is None or self.outlook.trust is None or self.outlook.reason:
+            raise SlirError(f"There is no interval: {self.calibrated}. error_map may still tell better from worse.")
+        trust = self.outlook.trust
+        half = self.outlook.sizes(lambda error: trust.calibration.half_width(error, level), self.image)
+        middle = self.image.float() if isinstance(self.image, Tensor) else self.image.astype(np.float32)
+        low, high = middle - half, middle + half
+        if np.issubdtype(self.outlook.frame.dtype, np.integer):  # then the truth is between black and white too
+            black, white = self.outlook.frame.limits
+            return low.clip(black, white), high.clip(black, white)
+        return low, high
+
+    def explain(self, row: int, col: int, k: int = 16) -> Explanation:
+        """What the pixel at (row, col) was made from: the k examples with the largest weights, and the patch that they
+        and all others add up to."""
+        if self.ask is None:
+            raise SlirError("There is nothing to explain: the image came back as it was.")
+        return self.ask(row, col, k)
+
+
+def _plain(image: Array) -> np.ndarray:
+    return image.detach().cpu().numpy() if isinstance(image, torch.Tensor) else image

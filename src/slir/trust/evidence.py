@@ -1,0 +1,102 @@
+"""What a finished restoration shows of its own error: where it is lively, where its parts disagree, what y does not
+say.
+
+Each piece of evidence is an image, the logarithm of a local second moment, in units of the loop. The prior's own
+conditional second moment is one of them where weights are a bank's: Σᵢ αᵢ (xⁱ − Σⱼ αⱼxʲ)².
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from slir.model import AnyStage, Stage
+from slir.operators import Mask
+from slir.patches import PatchGrid
+from slir.views import State
+
+Evidence = Iterator[tuple[str, Callable[[], Tensor]]]
+
+FAINT = 1e-4
+"""Squares below this, in units, count alike: no evidence is better than rounding."""
+
+FLAT = 1e-3
+"""The same for contrast."""
+
+WIDE = 31
+"""Radius of the windows that tell what kind of picture it is: texture that was smoothed away left traces elsewhere."""
+
+
+def evidence(state: State, stage: AnyStage) -> Evidence:
+    """Names, and what makes the image (H, W) of each: they are made one at a time, so memory holds few.
+
+    state: as the last stage left it. stage: that stage.
+    """
+    yield from _contrast(state.x)
+    yield from _local("data", (state.x - state.z).square(), (1, 3, 15))
+    for name, image in state.kept.items():
+        yield from _local(name, (image - state.x).square(), (0, 1, 3, 15))
+    misfit = state.operator.adjoint(state.operator.misfit(state.y, state.x)) / max(state.sigma, 1e-6)
+    yield from _local("residual", misfit.square(), (1, 3, 7, 15, WIDE))
+    if isinstance(state.operator, Mask):
+        known = 1.0 - state.operator.missing.to(state.x)
+        for radius in (1, 3, 7):
+            yield f"known {radius}", partial(_log_mean, known, radius, 0.02)
+    if isinstance(stage, Stage):
+        yield "spread", lambda: weights_spread(state, stage).add_(1e-8).log_()
+    # The same everywhere, but not from picture to picture.
+    yield "unit", lambda: torch.full_like(state.x, math.log(state.unit))
+    yield "noise", lambda: torch.full_like(state.x, math.log(max(state.sigma, 1e-6)))
+
+
+def _contrast(x: Tensor) -> Evidence:
+    """How lively x is, by the size of its details."""
+    fine = (x - box(x, 1)).square()
+    for radius in (1, 7, WIDE):
+        yield f"detail {radius}", partial(_log_mean, fine, radius, FLAT)
+    yield "texture", lambda: box(_log_mean(fine, 1, FLAT), WIDE)
+    for radius in (3, 7):
+        yield f"contrast {radius}", partial(_log_mean, (x - box(x, radius)).square(), radius, FLAT)
+
+
+def _local(name: str, squares: Tensor, radii: tuple[int, ...]) -> Evidence:
+    for radius in radii:
+        yield f"{name} {radius}", partial(_log_mean, squares, radius, FAINT)
+
+
+def _log_mean(squares: Tensor, radius: int, least: float) -> Tensor:
+    return box(squares, radius).add(least).log_()
+
+
+def box(image: Tensor, radius: int) -> Tensor:
+    """Means over squares of 2·radius + 1 pixels a side, mirrored beyond the border: (H, W) -> (H, W)."""
+    if radius == 0:
+        return image
+    for axis in (0, 1):
+        own = min(radius, image.shape[axis] - 1)
+        pad, window = ((0, 0, own, own), (2 * own + 1, 1)) if axis == 0 else ((own, own, 0, 0), (1, 2 * own + 1))
+        image = F.avg_pool2d(F.pad(image[None, None], pad, mode="reflect"), window, 1)[0, 0]
+    return image
+
+
+def weights_spread(state: State, stage: Stage) -> Tensor:
+    """E[(x − E x)²] under a bank's weights, per pixel, the mean over the patches of a coarse grid: (H, W).
+
+    Weights that may be negative make it negative in places; these count as none.
+    """
+    fitted = stage.prior.fitted
+    grid = PatchGrid((state.x.shape[0], state.x.shape[1]), stage.size, max(1, stage.size // 2))
+    total = torch.zeros_like(state.x)
+    count = grid.counts(state.x)
+    for rows in grid.bands(1024):
+        seen = stage.describe(state.x, grid, rows)
+        alpha = fitted.alpha(seen)
+        sums = alpha.sum(1, keepdim=True)
+        mean, square = alpha @ fitted.clean / sums, alpha @ fitted.clean.square() / sums
+        grid.assemble((square - mean.square()).clamp_(min=0), rows=rows, into=total)
+    return total / count

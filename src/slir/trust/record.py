@@ -1,0 +1,123 @@
+"""What a model knows about its own errors: learnt from restorations of pictures that it was not fitted on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from slir.model import AnyStage, Model
+from slir.operators import Mask, Operator
+from slir.recipes import ROUNDING
+from slir.trust.evidence import weights_spread
+from slir.trust.expected import ErrorModel, fit_error_model, gather
+from slir.trust.intervals import Calibration, calibrate_errors
+from slir.views import State
+
+if TYPE_CHECKING:
+    from slir.learning import Case
+
+PIXELS = 200_000
+"""Held-out pixels to learn from, equally many from each crop."""
+
+ROOM = 1.1
+"""By what factor σ, and the error of a linear estimate, may lie beyond those that were calibrated."""
+
+
+@dataclass(frozen=True)
+class Trust:
+    """errors: what is expected. calibration: how that compares with the truth.
+
+    sigma, unit: the least and the largest that were calibrated, range 1. what: whatever else it holds for, as JSON:
+    the family of degradations, and the pictures.
+    """
+
+    errors: ErrorModel
+    calibration: Calibration
+    sigma: tuple[float, float]
+    unit: tuple[float, float]
+    what: dict[str, Any]
+
+    def reason(self, operator: Operator, sigma: float, unit: float) -> str:
+        """Why it says nothing about such a restoration, in words; empty where it does."""
+        own, ours = self.what.get("family", {}).get("operator"), operator.describe()
+        if own and ours["kind"] != "mask" and own != ours:
+            return "the model was calibrated for another operator than this one"
+        asked = max(sigma, ROUNDING)
+        if not self.sigma[0] / ROOM <= asked <= self.sigma[1] * ROOM:
+            low, high = self.sigma
+            return f"the model was calibrated for a sigma of {low:.3g} to {high:.3g} of the range, not {asked:.3g}"
+        if not self.unit[0] / ROOM <= unit <= self.unit[1] * ROOM:
+            size = "easier" if unit < self.unit[0] else "harder"
+            return f"this operator is {size} to undo than any that the model was calibrated for"
+        return ""
+
+    def widened(self, factor: float) -> Trust:
+        """The same where errors are expected to be so many times as large."""
+        what = {**self.what, "widened": factor * self.what.get("widened", 1.0)}
+        return replace(self, calibration=self.calibration.widened(factor), what=what)
+
+
+def expected_error_map(state: State, model: Model, *, exact: bool = False) -> Tensor | None:
+    """ê, the root mean square error to expect at each pixel of x̂, in units: (H, W).
+
+    exact: whether pixels that B shows came without noise. A bank's weights have a spread also without calibration;
+    other models without one say nothing.
+    """
+    stage = model.stages[-1]
+    if isinstance(model.trust, Trust):
+        error = model.trust.calibration.error(model.trust.errors.log_square(state, stage))
+    elif model.learnt:
+        return None
+    else:
+        error = weights_spread(state, stage).sqrt()  # type: ignore[arg-type]
+    if exact and isinstance(state.operator, Mask):
+        error = error * state.operator.missing.to(error)
+    return error
+
+
+def learn_trust(cases: Sequence[Case], stage: AnyStage, what: dict[str, Any], *, seed: int = 0) -> Trust:
+    """From finished restorations of pictures that the model was not fitted on.
+
+    Expectations are learnt from one half of the crops and calibrated on the other; then the other way round, so that
+    both halves count in the table. What is kept expects by all of them.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    each = -(-PIXELS // len(cases))
+    order = {picture: number for number, picture in enumerate(dict.fromkeys(case.picture for case in cases))}
+    names: tuple[str, ...] = ()
+    parts: list[tuple[Tensor, Tensor, Tensor]] = []
+    for number, case in enumerate(cases):
+        pixels = _pixels(case, each, generator)
+        names, seen = gather(case.state, stage, pixels)
+        errors = (case.state.x - case.clean).flatten()[pixels]
+        # Crops of one picture may be alike, so a picture belongs to one half whole, if there are two.
+        half = (order[case.picture] if len(order) > 1 else number) % 2
+        parts.append((seen.cpu(), errors.cpu(), torch.full((len(pixels),), half)))
+    seen, errors, halves = (torch.cat(column) for column in zip(*parts))
+    expected = torch.empty_like(errors)
+    for own in (0, 1):
+        others = fit_error_model(names, seen[halves != own], errors[halves != own])
+        expected[halves == own] = others.log_square_from(seen[halves == own])
+    sigmas, units = zip(*((case.state.sigma * case.state.unit, case.state.unit) for case in cases))
+    return Trust(
+        fit_error_model(names, seen, errors),
+        calibrate_errors(expected, errors),
+        (min(sigmas), max(sigmas)),
+        (min(units), max(units)),
+        what,
+    )
+
+
+def _pixels(case: Case, count: int, generator: torch.Generator) -> Tensor:
+    """Some of those that y shows and that are not known beforehand, counted row by row."""
+    open_ = torch.zeros(case.clean.shape, dtype=torch.bool)
+    open_[case.inside] = True
+    operator = case.state.operator
+    if isinstance(operator, Mask) and case.state.sigma * case.state.unit <= 1.01 * ROUNDING:
+        open_ &= operator.missing.cpu()
+    places = open_.flatten().nonzero()[:, 0]
+    return places[torch.randperm(len(places), generator=generator)[:count]].to(case.clean.device)
