@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from reference import cells as reference
+from slir import cells as cells_module
 from slir.cells import (
     Cells,
     DirectionCells,
@@ -95,6 +97,19 @@ def test_a_row_does_not_depend_on_the_others(kind: str) -> None:
 
 
 @every_kind
+@pytest.mark.parametrize("count", [0, 1, 4200])
+def test_members_belong_to_their_cell(kind: str, count: int) -> None:
+    cells, features = KINDS[kind](), samples(4200, seed=2)[:count]
+    found = cells.members(features)
+    assert torch.equal(found.cell, cells.assign(features))
+    assert found.between.shape == found.other.shape == found.share.shape
+    assert found.between.dtype == found.other.dtype == torch.int64
+    assert bool((found.other != found.cell[found.between]).all())
+    assert bool(((found.share >= 0) & (found.share <= 0.5)).all())
+    assert len(found.between.unique()) == len(found.between)
+
+
+@every_kind
 def test_signs_do_not_matter(kind: str) -> None:
     """A patch and its negative belong together: all tests are quadratic."""
     features = samples(300, seed=3)
@@ -129,6 +144,10 @@ def test_cpu_and_cuda_agree(kind: str) -> None:
     there = cells.to("cuda").assign(features.cuda())
     assert there.device.type == "cuda"
     assert float((there.cpu() == cells.assign(features)).float().mean()) > 0.998
+    soft, here = cells.to("cuda").members(features.cuda()), cells.members(features)
+    shares, own = torch.zeros(5000), torch.zeros(5000)
+    shares[soft.between.cpu()], own[here.between] = soft.share.cpu(), here.share
+    assert float(((shares - own).abs() < 0.02).float().mean()) > 0.998
 
 
 # Mixture
@@ -157,6 +176,60 @@ def test_errors_blur_the_cells() -> None:
     assert float(sharp) < 0.4
     blurred = MixtureCells(mixture, 1e4 * torch.eye(D)).assign(features)
     assert bool((blurred == 1).all())
+
+
+def test_soft_borders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One row at a time, with borders so wide that a third cell is often within them."""
+    monkeypatch.setattr(cells_module, "WIDTH", 2.0)
+    cells, features = mixture_cells(), samples(3000, seed=8)
+    found = cells.members(features)
+    joint = torch.cat(list(cells._joints(features)), 1).double().numpy()
+    thirds = 0
+    between = dict(zip(found.between.tolist(), zip(found.other.tolist(), found.share.tolist())))
+    for row, scores in enumerate(joint.T):
+        first, second, third = np.argsort(-scores)[:3]
+        beyond = max(scores[third], scores[first] - 2.0)
+        above = max(scores[second] - beyond, 0)
+        thirds += scores[third] > scores[first] - 2.0
+        other, share = between.get(row, (second, 0.0))
+        assert found.cell[row] == first
+        assert other == second
+        assert share == pytest.approx(above / (scores[first] - beyond + above), abs=1e-3)
+    assert 0.1 < len(between) / len(features) < 0.9
+    assert thirds > 100
+
+
+def test_what_is_made_of_a_patch_changes_steadily() -> None:
+    """On the way from one patch to another the cell jumps, and with it a map; but not what is predicted."""
+    cells = mixture_cells()
+    maps = torch.from_numpy(rng(1).normal(size=(cells.count, D, 3))).float()
+    features = samples(60, seed=9).double()
+    labels = cells.assign(features.float())
+
+    def predicted(f: Tensor) -> tuple[int, Tensor]:
+        found = cells.members(f.float()[None])
+        out = f.float() @ maps[int(found.cell)]
+        for other, share in zip(found.other, found.share):
+            out = (1 - share) * out + share * (f.float() @ maps[int(other)])
+        return int(found.cell), out
+
+    jumps = 0
+    for a, b in pairwise(features):
+        if predicted(a)[0] == predicted(b)[0]:
+            continue
+        low, high = 0.0, 1.0
+        for _ in range(22):  # as far as single precision tells
+            middle = (low + high) / 2
+            same = predicted(a + middle * (b - a))[0] == predicted(a)[0]
+            low, high = (middle, high) if same else (low, middle)
+        (one, before), (two, after) = predicted(a + low * (b - a)), predicted(a + high * (b - a))
+        assert one != two
+        f = (a + low * (b - a)).float()
+        hard = float((f @ (maps[one] - maps[two])).norm())
+        assert float((after - before).norm()) < 0.02 * hard
+        jumps += 1
+    assert jumps > 20
+    assert len(set(labels.tolist())) > 2
 
 
 # Directions
