@@ -104,9 +104,10 @@ def run(
 
 def check_shared(job: Job) -> None:
     """Raise what would fail for every file of a batch, rather than for one: the model, the device, the operator."""
-    from slir.jobs import load_model
+    from slir.jobs import check_errors, load_model
 
     load_model(job)
+    check_errors(job)
     if job.device is not None:
         from slir.compute import pick_device
 
@@ -148,27 +149,33 @@ def attempt(job: Job, policy: Policy, *, progress: Progress | None = None) -> Re
 
 def settled(job: Job, policy: Policy) -> str | None:
     """Why there is nothing to do; None where there is. FileError for an output that is in the way."""
-    if not job.output.exists():
+    there = [path for path in job.outputs if path.exists()]
+    if not there or (policy.skip_existing and job.output not in there):
         return None
     if not policy.skip_existing:
         if policy.force:
             return None
         remedy = "Pass --force to replace it, --skip-existing to keep it, or choose another name."
-        raise FileError(job.output, "exists already", remedy)
+        raise FileError(there[0], "exists already", remedy)
     beside = sidecar_of(job.output)
-    if not beside.exists():
+    if not beside.exists() and len(there) == len(job.outputs):
         return "exists already"
-    from slir import sidecars
-
-    try:
-        other = sidecars.load(beside).differs(job)
-    except FileError as error:
-        other = f"has a sidecar that cannot be read ({error})"
+    other = _other(job, beside) if beside.exists() else "has no error map beside it"
     if other is None:
         return "is done already"
     if policy.force:
         return None
     raise FileError(job.output, other, "Pass --force to make it again.")
+
+
+def _other(job: Job, beside: Path) -> str | None:
+    """Why an output with a sidecar is not the one that the job would make; None where it is."""
+    from slir import sidecars
+
+    try:
+        return sidecars.load(beside).differs(job)
+    except FileError as error:
+        return f"has a sidecar that cannot be read ({error})"
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import numpy as np
 
 from slir import io
 from slir.errors import FileError, InputError, SlirWarning
-from slir.staging import sidecar_of, staged
+from slir.staging import Stage, error_maps_of, sidecar_of, staged
 
 Task = Literal["denoise", "deblur", "upsample", "inpaint"]
 Progress = Callable[[int, int, str], None]
@@ -44,6 +44,7 @@ class Job:
     called : the image's name for people, where the file has another.
     threads : cores that the work may use; None for all. Sums in another order differ in their last bits, so the same
         bytes need the same number.
+    error_map : write the errors to expect beside the output too, as `slir.staging.error_maps_of` names them.
     """
 
     task: Task
@@ -62,6 +63,7 @@ class Job:
     seed: int = 0
     threads: int | None = None
     called: str = ""
+    error_map: bool = False
 
     def __post_init__(self) -> None:
         if self.task not in get_args(Task):
@@ -78,6 +80,11 @@ class Job:
     def scale(self) -> int:
         """How many times as high and as wide the output is."""
         return self.factor if self.task == "upsample" else 1
+
+    @property
+    def outputs(self) -> tuple[Path, ...]:
+        """All files that are asked for, but for the sidecar."""
+        return (self.output, *error_maps_of(self.output)) if self.error_map else (self.output,)
 
     @property
     def own(self) -> dict[str, Any]:
@@ -100,6 +107,7 @@ class Job:
             remedy = "Pass an image of the missing pixels."
             raise InputError("mask", "be a file for images of integers, which hold no NaN", repr(NAN), remedy)
         _check_model(self)
+        check_errors(self)
         return head
 
     def _limits(self, head: io.Head) -> tuple[float | tuple[float, float] | None, float | str]:
@@ -123,7 +131,7 @@ class Job:
 class Outcome:
     """What was done. `sigma` and `residual` count in pixel values: one number, or one a channel; of a stack, the
     mean over its planes. `memory` : the most that the process has held so far, in bytes; None where the system
-    does not say.
+    does not say. `error_maps` : the files with the errors to expect, where they were asked for and there are any.
     """
 
     seconds: float
@@ -136,6 +144,7 @@ class Outcome:
     memory: int | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    error_maps: tuple[str, ...] = ()
 
 
 def parse_sigma(sigma: float | str) -> tuple[str, float | str]:
@@ -184,12 +193,14 @@ def run(job: Job, *, sidecar: bool = True, progress: Progress | None = None, wat
     job.check()
     place = sidecar_of(Path(os.path.realpath(job.output)))
     ours = sidecars.is_sidecar(place)
+    older = sidecars.load(place).error_maps() if ours else []
     if sidecar and place.exists() and not ours:
         raise FileError(place, "exists already and is no sidecar of slir", "Move it, or restore without a sidecar.")
     with _caught() as told, staged(job.output) as stage, using_threads(job.threads) as threads:
         start = time.perf_counter()
         inputs = sidecars.fingerprints(job) if sidecar else {}  # before the work: the output may replace the image
-        head, found = _engine(job, stage.output, watch)
+        head, found = _engine(job, stage, watch)
+        made = [own for own, lies in zip(job.outputs[1:], stage.error_maps) if lies.exists()]
         outcome = Outcome(
             seconds=time.perf_counter() - start,
             size=head.size,
@@ -199,18 +210,22 @@ def run(job: Job, *, sidecar: bool = True, progress: Progress | None = None, wat
             memory=_memory(),
             notes=head.notes,
             warnings=told(),
+            error_maps=tuple(str(path) for path in made),
             **found,
         )
         if sidecar:
             sidecars.write(stage, job, outcome, inputs=inputs, threads=threads)
         elif ours:
             place.unlink()
+    for path in older if not made else ():  # else they would be taken for those of the new output
+        path.unlink(missing_ok=True)
     return outcome
 
 
-def _engine(job: Job, output: Path, watch: Watch) -> tuple[io.Head, dict[str, Any]]:
-    """Where files meet the restoration: job.image plane by plane into `output`; and what was found on the way."""
+def _engine(job: Job, stage: Stage, watch: Watch) -> tuple[io.Head, dict[str, Any]]:
+    """Where files meet the restoration: job.image plane by plane onto its stage; and what was found on the way."""
     from slir import streams  # torch takes its time
+    from slir.trust.files import ErrorMaps
 
     with ExitStack() as opened:
         source = opened.enter_context(io.open_source(job.image))
@@ -218,7 +233,10 @@ def _engine(job: Job, output: Path, watch: Watch) -> tuple[io.Head, dict[str, An
         if job.task == "inpaint" and isinstance(job.mask, Path):
             missing = opened.enter_context(io.open_mask(job.mask, source.size))
         centred = isinstance(job.antialias, str)
-        sink = io.create(output, source, scale=job.scale, centred=centred, history=_history(job))
+        sink = io.create(stage.output, source, scale=job.scale, centred=centred, history=_history(job))
+        maps = ErrorMaps(*stage.error_maps, source.head.scaled(job.scale)) if job.error_map else None
+        if maps is not None:
+            opened.enter_context(maps)
         limits, sigma = job._limits(source.head)
         work = streams.Work(
             partial(_restored, job),
@@ -232,6 +250,7 @@ def _engine(job: Job, output: Path, watch: Watch) -> tuple[io.Head, dict[str, An
             seed=job.seed,
             observe=watch.observe,
             keep=watch.keep,
+            errors=None if maps is None else maps.take,
         )
         with sink:
             found = streams.restore_file(source, sink, work, watch.progress)
@@ -269,6 +288,24 @@ def _history(job: Job) -> list[str]:
 def _check_model(job: Job) -> None:
     if job.model is not None and not job.model.is_file():
         raise FileError(job.model, "there is no such model file", "Check the path, or make one with slir fit.")
+
+
+def check_errors(job: Job) -> None:
+    """Raise where an error map is asked for that cannot be had, before the work begins."""
+    if not job.error_map:
+        return
+    taken = {os.path.realpath(path) for path in (job.image, job.mask, job.model) if isinstance(path, Path)}
+    for path in job.outputs[1:]:
+        if os.path.realpath(path) in taken:
+            raise FileError(path, "is read from, and would be replaced by an error map", "Choose another output name.")
+    from slir.defaults import FACTORS, shipped_model
+
+    model = load_model(job)
+    if model is None and (job.task != "upsample" or job.factor in FACTORS):
+        model = shipped_model(f"upsample{job.factor}" if job.task == "upsample" else job.task)
+    if model is not None and model.learnt and model.trust is None:
+        remedy = "slir calibrate adds what it needs to a model; or ask for no error map."
+        raise InputError("model", "be calibrated where an error map is asked for", "without calibration", remedy)
 
 
 def load_model(job: Job) -> Any:

@@ -19,7 +19,7 @@ import numpy as np
 from slir import __version__
 from slir.errors import FileError, SlirError
 from slir.jobs import NAN, Job, Outcome, parse_sigma
-from slir.staging import SIDECAR, Stage, digest
+from slir.staging import SIDECAR, Stage, digest, error_maps_of
 
 KIND = "restoration"
 VERSION = 1
@@ -69,6 +69,7 @@ def write(stage: Stage, job: Job, outcome: Outcome, *, inputs: dict[str, dict[st
         **({"psf_made_by": job.made_by} if job.task == "deblur" and job.made_by else {}),
         **files,
         "output": {"path": stage.target.name, "sha256": digest(stage.output)},
+        **({"error_map": _made_maps(stage)} if job.error_map else {}),
         "found": {
             "sigma": outcome.sigma,
             "residual": outcome.residual,
@@ -83,6 +84,16 @@ def write(stage: Stage, job: Job, outcome: Outcome, *, inputs: dict[str, dict[st
         },
     }
     stage.sidecar.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _made_maps(stage: Stage) -> dict[str, dict[str, str]]:
+    """Error maps by their hashes; none where it was asked for and could not be had, which a warning says."""
+    made = (path for path in stage.error_maps if path.exists())
+    return {_kind(path): {"path": path.name, "sha256": digest(path)} for path in made}
+
+
+def _kind(path: Path) -> str:
+    return path.suffix.removeprefix(".")
 
 
 def versions() -> dict[str, str]:
@@ -121,6 +132,7 @@ class Sidecar:
                 data_range=tuple(limits) if isinstance(limits, list) else limits,
                 made_by=record.get("psf_made_by", ""),
                 threads=record["made"]["threads"],
+                error_map="error_map" in record,
                 **{name: _array(value) for name, value in own.items()},
             )
         except (TypeError, ValueError, LookupError) as error:
@@ -160,15 +172,32 @@ class Sidecar:
                 return f"was made with another {name}" + _versus(then.get(name), now.get(name))
         if digest(self.output) != self.record["output"]["sha256"]:
             return "is not the file that its sidecar tells of"
+        if job.error_map and "error_map" not in self.record:
+            return "was made without an error map"
+        if job.error_map and len(self.error_maps()) < len(self.map_hashes()):
+            return "has lost its error map, or the map has changed"
         files = _files(job)  # a model inside slir is none: another release alone is no reason to do all again
         for what in ("input", "mask", "model"):
             if self.record.get(what, {}).get("sha256") != files.get(what, {}).get("sha256"):
                 return f"was made from another {what}"
         return None
 
+    def error_maps(self) -> list[Path]:
+        """The files with the errors to expect that it tells of, as far as they are there and unchanged."""
+        told = self.map_hashes()
+        places = [place for place in error_maps_of(self.output) if _kind(place) in told and place.is_file()]
+        return [place for place in places if digest(place) == told[_kind(place)]]
+
     def is_own_output(self) -> bool:
         """Whether the file beside it is the one that it tells of."""
         return self.output.exists() and digest(self.output) == self.record["output"]["sha256"]
+
+    def map_hashes(self) -> dict[str, str]:
+        """Of the error maps, by their kind: "tif" and "png"; none where there are none."""
+        try:
+            return {kind: entry["sha256"] for kind, entry in self.record.get("error_map", {}).items()}
+        except (AttributeError, TypeError, LookupError) as error:
+            raise _damaged(self.path, "it tells nothing of its error map") from error
 
     def _place(self, what: str) -> Path:
         return Path(os.path.normpath(self.path.parent / self.record[what]["path"]))

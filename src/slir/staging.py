@@ -48,19 +48,29 @@ class Stage:
         """Where to write what says how the result was made; it goes where `sidecar_of(target)` says."""
         return sidecar_of(self.output)
 
+    @property
+    def error_maps(self) -> tuple[Path, Path]:
+        """Where to write error maps, if there are any; they go where `error_maps_of(target)` says."""
+        return error_maps_of(self.output)
+
 
 def sidecar_of(output: Path) -> Path:
     """clean.png -> clean.png.json."""
     return output.with_name(output.name + SIDECAR)
 
 
+def error_maps_of(output: Path) -> tuple[Path, Path]:
+    """clean.png -> clean.error.tif, clean.error.png: the errors to expect, as numbers and as a picture."""
+    return output.with_name(f"{output.stem}.error.tif"), output.with_name(f"{output.stem}.error.png")
+
+
 @contextlib.contextmanager
 def staged(output: str | os.PathLike[str]) -> Iterator[Stage]:
     """Give a `Stage` to write to; when the block ends well, put in place what it holds, else remove it.
 
-    The sidecar goes first, then the result. A run that is killed in between leaves a sidecar whose result is missing,
-    or is not the one that the sidecar describes by its hash: either way it is seen that the result is still to be
-    made. In the other order a result could stay without its sidecar for ever.
+    The sidecar goes first, then error maps, then the result. A run that is killed in between leaves a sidecar whose
+    result or map is missing, or is not the one that the sidecar describes by its hash: either way it is seen that the
+    result is still to be made. In the other order a result could stay without its sidecar for ever.
     """
     target = Path(os.path.realpath(output))
     if not target.is_dir():
@@ -85,6 +95,9 @@ def _put_in_place(stage: Stage) -> None:
     if stage.sidecar.exists():
         _sync(stage.sidecar)
         os.replace(stage.sidecar, place)
+    for made, kept in zip(stage.error_maps, error_maps_of(stage.target)):
+        if made.exists():
+            os.replace(made, kept)
     with contextlib.suppress(OSError):  # a file that is replaced hands on its rights
         if stage.output.is_file():
             os.chmod(stage.output, stage.target.stat().st_mode & 0o777)

@@ -34,6 +34,8 @@ from slir.treatment import Restored, Treatment, decide, sample
 LARGE = 2**24
 """Pixels of a plane, in and out, beyond which it is restored by windows."""
 
+NO_ERRORS = f"planes of more than {LARGE // 10**6} megapixels are restored by windows, without one"
+
 Window = tuple[slice, slice]
 Progress = Callable[[int, int, str], None]
 Numbers = float | tuple[float, ...] | None
@@ -50,6 +52,8 @@ class Work:
     sigma, data_range, model, device, seed: as for every task.
     observe: called as observe(plane, image) after each stage. keep: called as keep(plane, result) with the `Result` of
     each. Both are for planes that fit into memory.
+    errors: called as errors(plane, error map, reason) for each plane; the map is None where there is none, the reason
+    says why, or why it is not calibrated.
     """
 
     whole: Callable[[Picture, dict[str, Any]], Any]
@@ -63,6 +67,7 @@ class Work:
     seed: int = 0
     observe: Callable[[int, np.ndarray], None] | None = None
     keep: Callable[[int, tasks.Result], None] | None = None
+    errors: Callable[[int, np.ndarray | None, str], None] | None = None
 
     @property
     def factor(self) -> int:
@@ -99,6 +104,8 @@ def restore_file(source: Source, sink: Sink, work: Work, progress: Progress | No
         tell = None if progress is None else partial(_tell, progress, plane, source.planes)
         large = source.size[0] * source.size[1] * work.factor**2 > LARGE
         by = _by_windows if large and not _tied(work) else _whole
+        if by is _by_windows and work.errors is not None:
+            work.errors(plane, None, NO_ERRORS)
         found.append(by(source, plane, sink, work, tell))
     sigmas, residuals = zip(*found)
     return Found(_overall(sigmas), _overall(residuals))
@@ -128,7 +135,12 @@ def _whole(source: Source, plane: int, sink: Sink, work: Work, progress: Progres
     result = work.whole(filled, {**settings, **asked, "observe": look})
     if work.keep is not None:
         work.keep(plane, result)
-    pixels = result.image if work.task == "inpaint" else _emptied(result.image, missing, work.factor)
+    gone = np.zeros_like(missing) if work.task == "inpaint" else missing
+    if work.errors is not None:
+        error = result.error_map
+        error = None if error is None else _emptied(error, gone, work.factor)
+        work.errors(plane, error, result.calibrated)
+    pixels = _emptied(result.image, gone, work.factor)
     sink.write(picture.with_pixels(pixels, alpha=_alpha(picture, work)), plane=plane)
     return result.stats.get("sigma"), result.stats.get("residual")
 

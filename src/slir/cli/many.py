@@ -102,6 +102,16 @@ Sidecar = Annotated[
         rich_help_panel=OUTPUT,
     ),
 ]
+ErrorMap = Annotated[
+    bool,
+    typer.Option(
+        "--error-map",
+        help="Write the errors to expect beside each output: OUT.error.tif with the root mean square error of every "
+        "pixel, in pixel values, and OUT.error.png as a picture, OUT without its suffix. Planes of more than 16 "
+        "megapixels, which are restored by windows, get none.",
+        rich_help_panel=OUTPUT,
+    ),
+]
 Json = Annotated[
     bool,
     typer.Option(

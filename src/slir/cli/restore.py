@@ -23,7 +23,7 @@ def denoise(run: Run, sigma: options.Sigma = "auto") -> None:
     Examples:
 
     slir denoise night.png -o clean.png
-    slir denoise night.png -o clean.png --sigma 15
+    slir denoise night.png -o clean.png --sigma 15 --error-map
     slir denoise cells.tif -o clean.tif --sigma poisson-gaussian --data-range 4095
     slir denoise photos/ -o clean/ --recursive --skip-existing --jobs 2
     slir denoise 'photos/**/*.jpg' -o clean/ --format png --dry-run

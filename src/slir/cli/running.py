@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import typer
 
 from slir.cli import many, options, show
+from slir.errors import InputError
 
 if TYPE_CHECKING:
     from slir.batch import Policy
@@ -37,6 +38,7 @@ class Run:
     jobs: many.Jobs = None
     threads: many.Threads = None
     dry_run: many.DryRun = False
+    error_map: many.ErrorMap = False
     sidecar: many.Sidecar = True
     json: many.Json = False
     config: many.Config = None
@@ -48,6 +50,7 @@ class Run:
         with options.as_options():
             found = gather.pairs(self.images, self.output, recursive=self.recursive, form=self.format)
             jobs = [self._job(task, pair, sigma, settings) for pair in found]
+            _check_apart(jobs)
             if self.dry_run:
                 self._plan(jobs)
             elif gather.is_folder(self.images, self.output):
@@ -71,6 +74,7 @@ class Run:
             device=self.device,
             seed=self.seed,
             threads=self.threads,
+            error_map=self.error_map,
             **settings,
         )
 
@@ -162,6 +166,18 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in ordered}
     return run
+
+
+def _check_apart(jobs: list[Job]) -> None:
+    """Raise where two files would be written under one name: error maps have no suffix of their image's."""
+    seen: dict[Path, Job] = {}
+    for job in jobs:
+        for path in job.outputs:
+            other = seen.setdefault(path, job)
+            if other is not job:
+                rule = "have a name of its own for each output"
+                found = f"{path.name} for {other.output} and for {job.output}"
+                raise InputError("--error-map", rule, found, "Restore them into folders of their own.")
 
 
 def _mask_of(folder: Path, name: Path) -> Path:

@@ -139,7 +139,8 @@ class Screen:
         for text in outcome.warnings:
             warn(f"{job.image}: {text}" if self.many else text)
         shown = f"{pixels(outcome)}, {_sigma(job, outcome)}, {seconds(outcome.seconds)}"
-        done(f"{DONE[job.task]} {job.image} ({shown}) -> {job.output}", quiet=self.quiet)
+        places = ", ".join((str(job.output), *outcome.error_maps))
+        done(f"{DONE[job.task]} {job.image} ({shown}) -> {places}", quiet=self.quiet)
 
     def summary(self) -> None:
         taken = time.perf_counter() - self.start
@@ -188,7 +189,8 @@ class Plan:
             assert planned.head is not None
             assert guess is not None
             shown = f"{pixels(planned.head)}, about {seconds(guess.seconds)}, {memory(guess.memory)}"
-            done(f"would {job.task} {job.image} ({shown}) -> {job.output}", quiet=self.quiet)
+            places = ", ".join(map(str, job.outputs))
+            done(f"would {job.task} {job.image} ({shown}) -> {places}", quiet=self.quiet)
 
     def summary(self) -> None:
         held = self.most * self.workers
