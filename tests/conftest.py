@@ -8,6 +8,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    torch.set_num_threads(1)  # the others are at work too
+
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # kernels then run on the CPU; Triton looks when it is imported
 

@@ -112,7 +112,7 @@ def fit_error_model(names: Iterable[str], seen: Tensor, errors: Tensor, *, round
         else:
             break
         theta = theta + length * step
-        converged, value = value - tried < 1e-9, tried
+        converged, value = value - tried < 1e-6, tried
         if converged:
             break
     count = len(ends)
