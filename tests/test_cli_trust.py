@@ -10,14 +10,18 @@ from typer.testing import CliRunner
 
 import slir
 from slir import io, jobs, sidecars, streams
+from slir.arrays import grey_plane
+from slir.bank import image_hash
 from slir.cli import app
-from slir.defaults import shipped_model
+from slir.defaults import demo_picture, shipped_model
 from slir.errors import FileError
 from slir.io import Picture
 from slir.jobs import Job
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 runner = CliRunner()
+# Pictures of the tests are noisy, not blurred, and a restoration says that it doubts the blur or the noise it was told.
+doubtful = pytest.mark.filterwarnings("ignore::slir.errors.SlirWarning")
 
 
 def picture(height=40, width=44, seed=0):
@@ -170,9 +174,10 @@ def test_maps_never_share_a_name_or_replace_what_is_read(image, tmp_path):
     io.write(tmp_path / "in.jpg", Picture(picture()))
     told = slirs("denoise", image, tmp_path / "in.jpg", "-o", tmp_path / "out", "--error-map", code=2)
     assert "in.error.tif for" in told
+    io.write(tmp_path / "a.error.tif", Picture(picture()))
+    job = Job("denoise", tmp_path / "a.error.tif", tmp_path / "a.tif", error_map=True)
     with pytest.raises(FileError, match="would be replaced by an error map"):
-        io.write(tmp_path / "a.error.tif", Picture(picture()))
-        Job("denoise", tmp_path / "a.error.tif", tmp_path / "a.tif", error_map=True).check()
+        job.check()
 
 
 def test_a_failure_leaves_no_map(image, tmp_path, monkeypatch):
@@ -183,3 +188,132 @@ def test_a_failure_leaves_no_map(image, tmp_path, monkeypatch):
     with pytest.raises(FileError):
         jobs.run(Job("denoise", image, tmp_path / "clean.png", sigma=12, error_map=True))
     assert names(tmp_path) == ["in.png"]
+
+
+# --- explanations --------------------------------------------------------------------------------------------------
+
+
+def told_as_json(*words):
+    return json.loads(slirs("explain", *words, "--json"))
+
+
+def agrees(told, found):
+    """Whether the command says what `Result.explain` says."""
+    assert told["corner"] == list(found.corner)
+    assert [patch["source"] for patch in told["patches"]] == found.sources
+    np.testing.assert_allclose([patch["weight"] for patch in told["patches"]], found.weights, rtol=1e-5)
+    np.testing.assert_allclose(told["restored"], found.restored, atol=1e-5)
+
+
+@doubtful
+def test_explain_says_what_the_result_says(image, tmp_path):
+    given = ("--at", "18,22", "-k", 5, "--sigma", 12)
+    result = slir.denoise(picture(), sigma=12.0, return_info=True)
+    agrees(told_as_json(image, "--task", "denoise", *given), result.explain(18, 22, 5))
+    result = slir.deblur(picture(), slir.psf.gaussian(1.1), sigma=12.0, return_info=True)
+    agrees(told_as_json(image, "--task", "deblur", "--gaussian", 1.1, *given), result.explain(18, 22, 5))
+    told = told_as_json(image, "--task", "upsample", "--at", "70,81", "-k", 2)  # a pixel of the larger image
+    agrees(told, slir.upsample(picture(), 2, return_info=True).explain(70, 81, 2))
+
+
+@doubtful
+def test_explain_fills_in_what_is_missing(tmp_path):
+    holes = picture().astype(np.float32) / 255
+    holes[3:6, 4] = np.nan
+    tifffile.imwrite(tmp_path / "holes.tif", np.stack([holes[::-1], holes]), photometric="minisblack")
+    given = (tmp_path / "holes.tif", "--plane", 1, "--data-range", 1, "--at", "4,4", "-k", 3)
+    told = told_as_json(*given, "--task", "inpaint", "--mask", "nan")
+    result = slir.inpaint(holes, np.isnan(holes), data_range=1.0, return_info=True)
+    agrees(told, result.explain(4, 4, 3))
+    assert np.isfinite(told_as_json(*given, "--task", "denoise", "--sigma", 0.05)["restored"]).all()
+    assert "plane must lie in 0 … 1" in slirs("explain", *given, "--plane", 2, "--task", "denoise", code=2)
+
+
+def test_explain_prints_a_table_and_draws_a_picture(image, tmp_path):
+    asked = ("explain", image, "--at", "10,12", "--task", "denoise", "--sigma", 12, "-k", 4)
+    told = slirs(*asked, "-o", tmp_path / "why.png")
+    found = slir.denoise(picture(), sigma=12.0, return_info=True).explain(10, 12, 4)
+    rows = [line.split() for line in told.splitlines()[2:6]]
+    wanted = zip(found.weights, found.sources, found.positions)
+    assert rows == [[f"{weight:+.4f}", source, str(row), str(col)] for weight, source, (row, col) in wanted]
+    assert f"-> {tmp_path / 'why.png'}" in told
+    np.testing.assert_array_equal(io.read(tmp_path / "why.png").pixels, found.picture())
+    assert "exists already" in slirs(*asked, "-o", tmp_path / "why.png", code=2)
+    assert slirs(*asked, "--quiet") == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--at", "10", "--task", "denoise"), "--at must be 2 numbers"),
+        (("--at", "1.5,2", "--task", "denoise"), "--at must be two whole numbers"),
+        (("--at", "99,2", "--task", "denoise"), "row must lie in 0 … 39"),
+        (("--at", "1,2", "--task", "denoise", "--sigma", "0"), "There is nothing to explain"),
+        (("--at", "1,2", "--task", "deblur"), "the blur must be given with --task deblur"),
+        (("--at", "1,2", "--task", "inpaint"), "--mask must be given to inpaint"),
+        (("--at", "1,2", "--task", "inpaint", "--mask", "nan"), "--mask must be a file for images of integers"),
+    ],
+)
+def test_explain_says_what_is_wrong(image, words, said):
+    assert said in slirs("explain", image, *words, code=2)
+
+
+# --- calibration ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Clean pictures that no model of slir's was learnt from."""
+    folder = tmp_path_factory.mktemp("photos")
+    demo = demo_picture()
+    for number, (row, col) in enumerate(((0, 0), (0, 128), (128, 0))):
+        io.write(folder / f"{number}.png", Picture(demo[row : row + 128, col : col + 128], -1))
+    return folder
+
+
+def test_calibrate_makes_a_mute_model_speak(photos, image, tmp_path, mute):
+    out = tmp_path / "mine.safetensors"
+    few = ("--crops", 6, "--side", 48)
+    told = slirs("calibrate", photos, "-o", out, "--task", "denoise", "--sigma", 12, "--model", mute, *few)
+    model = slir.load(out)
+    assert model.trust.what["pictures"] == 3
+    assert model.trust.sigma == pytest.approx((12 / 255, 12 / 255))
+    assert f"calibrated to denoise on {model.trust.calibration.pixels:,} pixels of 6 crops of 3 images" in told
+    assert "holds for sigma 4.71% of the range; intervals of 90% reach" in told
+    assert "3 images may not be like all others" in told
+    assert slir.denoise(picture(), sigma=12.0, model=model, return_info=True).calibrated == ""
+    asked = ("denoise", image, "-o", tmp_path / "clean.png", "--model", out, "--error-map")
+    assert "not calibrated" not in slirs(*asked, "--sigma", 12)
+    assert "not calibrated" in slirs(*asked, "--sigma", 30, "--force")
+    pixels = [(io.read(path).pixels / 255).astype(np.float32) for path in sorted(photos.iterdir())]
+    same = slir.calibrate(pixels, model=slir.load(mute), task="denoise", sigma=12 / 255, crops=6, side=48)
+    np.testing.assert_allclose(same.trust.calibration.quantiles, model.trust.calibration.quantiles, rtol=1e-5)
+
+
+@doubtful
+def test_calibrate_for_one_blur(photos, tmp_path):
+    out = tmp_path / "sharp.safetensors"
+    blur = ("--gaussian", 1.0, "--sigma", "2%")
+    slirs("calibrate", photos, "-o", out, "--task", "deblur", *blur, "--crops", 4, "--side", 48, "--quiet")
+    soft = picture()
+    result = slir.deblur(soft, slir.psf.gaussian(1.0), sigma=5.1, model=out, return_info=True)
+    assert result.calibrated == ""
+    result = slir.deblur(soft, slir.psf.gaussian(1.6), sigma=5.1, model=out, return_info=True)
+    assert "another operator" in result.calibrated
+
+
+def test_calibrate_says_what_is_wrong(photos, tmp_path, mute):
+    out = ("-o", tmp_path / "mine.safetensors")
+    assert "has the suffix" in slirs("calibrate", photos, "-o", tmp_path / "mine.png", "--task", "denoise", code=2)
+    said = slirs("calibrate", photos, *out, "--task", "deblur", "--model", mute, code=2)
+    assert "--model must be learnt for the operator 'blur'" in said
+    io.write(tmp_path / "small.png", Picture(picture(20, 20)))
+    said = slirs("calibrate", photos, tmp_path / "small.png", *out, "--task", "denoise", code=2)
+    assert "small.png must have at least" in said
+    denoiser = shipped_model("denoise")
+    known = image_hash(grey_plane(io.read(photos / "1.png").pixels / np.float32(255)))
+    learnt = replace(denoiser, provenance={**denoiser.provenance, "images": [known]})
+    learnt.save(str(tmp_path / "learnt.safetensors"))
+    said = slirs("calibrate", photos, *out, "--task", "denoise", "--model", tmp_path / "learnt.safetensors", code=2)
+    assert "not be those that the model learnt from" in said
+    assert names(tmp_path) == ["learnt.safetensors", "small.png"]

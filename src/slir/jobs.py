@@ -16,13 +16,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from slir import io
 from slir.errors import FileError, InputError, SlirWarning
 from slir.staging import Stage, error_maps_of, sidecar_of, staged
+
+if TYPE_CHECKING:
+    from slir.streams import Work
+    from slir.trust.explain import Explanation
 
 Task = Literal["denoise", "deblur", "upsample", "inpaint"]
 Progress = Callable[[int, int, str], None]
@@ -100,12 +104,8 @@ class Job:
             head = source.head
             io.check_output(self.output, head.scaled(self.scale))
         self._limits(head)
-        if isinstance(self.mask, Path) and self.task == "inpaint":
-            with io.open_mask(self.mask, head.size):
-                pass  # it is there, and of the image's size
-        elif self.mask == NAN and self.task == "inpaint" and head.dtype.kind != "f":
-            remedy = "Pass an image of the missing pixels."
-            raise InputError("mask", "be a file for images of integers, which hold no NaN", repr(NAN), remedy)
+        with open_missing(self, head):
+            pass  # the mask is there, and of the image's size
         _check_model(self)
         check_errors(self)
         return head
@@ -229,32 +229,53 @@ def _engine(job: Job, stage: Stage, watch: Watch) -> tuple[io.Head, dict[str, An
 
     with ExitStack() as opened:
         source = opened.enter_context(io.open_source(job.image))
-        missing = None
-        if job.task == "inpaint" and isinstance(job.mask, Path):
-            missing = opened.enter_context(io.open_mask(job.mask, source.size))
+        missing = opened.enter_context(open_missing(job, source.head))
         centred = isinstance(job.antialias, str)
         sink = io.create(stage.output, source, scale=job.scale, centred=centred, history=_history(job))
         maps = ErrorMaps(*stage.error_maps, source.head.scaled(job.scale)) if job.error_map else None
         if maps is not None:
             opened.enter_context(maps)
-        limits, sigma = job._limits(source.head)
-        work = streams.Work(
-            partial(_restored, job),
-            job.task,
-            job.own,
-            sigma,
-            limits,
-            missing=missing,
-            model=load_model(job),
-            device=job.device,
-            seed=job.seed,
-            observe=watch.observe,
-            keep=watch.keep,
-            errors=None if maps is None else maps.take,
-        )
+        seen = {"observe": watch.observe, "keep": watch.keep, "errors": None if maps is None else maps.take}
+        work = work_of(job, source.head, missing=missing, **seen)
         with sink:
             found = streams.restore_file(source, sink, work, watch.progress)
         return source.head, {"sigma": found.sigma, "residual": found.residual}
+
+
+def work_of(job: Job, head: io.Head, *, missing: Any, **seen: Any) -> Work:
+    """What to do to each plane of a file. missing : by windows, from `open_missing`. seen : whom to tell of it."""
+    from slir import streams
+
+    limits, sigma = job._limits(head)
+    settings: dict[str, Any] = {"model": load_model(job), "device": job.device, "seed": job.seed, **seen}
+    return streams.Work(partial(_restored, job), job.task, job.own, sigma, limits, missing=missing, **settings)
+
+
+@contextmanager
+def open_missing(job: Job, head: io.Head) -> Iterator[Any]:
+    """Give where pixels are missing, by windows, while the mask's file is open; None where no file says it."""
+    if job.task != "inpaint":
+        yield None
+    elif isinstance(job.mask, Path):
+        with io.open_mask(job.mask, head.size) as missing:
+            yield missing
+    elif head.dtype.kind == "f":
+        yield None
+    else:
+        remedy = "Pass an image of the missing pixels."
+        raise InputError("mask", "be a file for images of integers, which hold no NaN", repr(NAN), remedy)
+
+
+def explain(job: Job, at: tuple[int, int], *, k: int = 16, plane: int = 0) -> Explanation:
+    """What the pixel `at` (row, col) of the job's output would be made from: the k examples that say most. Nothing is
+    written, and no more is restored than the pixel needs. plane : of a stack."""
+    from slir import streams
+
+    with io.open_source(job.image) as source, open_missing(job, source.head) as missing:
+        if not 0 <= plane < source.planes:
+            rule = f"lie in 0 … {source.planes - 1}"
+            raise InputError("plane", rule, plane, "It counts the pages or slices of the file from 0.")
+        return streams.explain(source, plane, work_of(job, source.head, missing=missing), at, k=k)
 
 
 def _restored(job: Job, picture: io.Picture, settings: dict[str, Any]) -> Any:

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -30,6 +30,9 @@ from slir.operators import Downsample, Identity, Mask, Operator
 from slir.restoration import Restoration, restore
 from slir.tiles import Piece, cut, scaled, tile_side
 from slir.treatment import Restored, Treatment, decide, sample
+
+if TYPE_CHECKING:
+    from slir.trust.explain import Explanation
 
 LARGE = 2**24
 """Pixels of a plane, in and out, beyond which it is restored by windows."""
@@ -109,6 +112,20 @@ def restore_file(source: Source, sink: Sink, work: Work, progress: Progress | No
         found.append(by(source, plane, sink, work, tell))
     sigmas, residuals = zip(*found)
     return Found(_overall(sigmas), _overall(residuals))
+
+
+def explain(source: Source, plane: int, work: Work, at: tuple[int, int], *, k: int) -> Explanation:
+    """What the pixel `at` (row, col) of a restored plane would be made from. Nothing else of it is restored."""
+    picture = source.read(plane)
+    missing = work.blank(picture.pixels, slice(None), slice(None))
+    settings: dict[str, Any] = {"data_range": work.data_range, "channel_axis": picture.channel_axis}
+    if work.task == "inpaint":
+        pixels: Any = tasks.blanked(picture.pixels, missing, picture.channel_axis)
+        return tasks.explain_pixel(
+            pixels, lambda shape: Mask(missing), work.sigma, at, k=k, model=work.model, **settings
+        )
+    pixels = _filled(picture.pixels, missing, settings)
+    return tasks.explain_pixel(pixels, work.operator, work.sigma, at, k=k, model=work.model, **settings)
 
 
 def _tied(work: Work) -> bool:

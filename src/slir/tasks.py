@@ -33,7 +33,7 @@ from torch import Tensor
 
 from slir.arrays import Array, Canvas, DataRange, canvas
 from slir.compute import pick_device, sparing
-from slir.errors import InputError, SlirWarning
+from slir.errors import InputError, SlirError, SlirWarning
 from slir.model import Model
 from slir.operators import Blur, Downsample, Identity, Mask, Operator
 from slir.operators.blur import checked_psf
@@ -174,12 +174,12 @@ def inpaint(
     missing = mask.detach().cpu().numpy() if isinstance(mask, Tensor) else np.asarray(mask)
     missing = missing.astype(bool)
     operator = Mask(missing)
-    blank = _blanked(image, missing, channel_axis)
+    blank = blanked(image, missing, channel_axis)
     options = _Options(model, data_range, channel_axis, device, rng, progress, observe, return_info)
     return _restore(blank, lambda shape: operator, sigma, options, keep=~missing)
 
 
-def _blanked(image: Array, missing: np.ndarray, channel_axis: int | None) -> Array:
+def blanked(image: Array, missing: np.ndarray, channel_axis: int | None) -> Array:
     """The image with an inconspicuous value at its missing pixels, so that NaN there offends nobody."""
     array = image.detach().cpu().numpy() if isinstance(image, Tensor) else np.asarray(image)
     spread = missing
@@ -229,13 +229,7 @@ def _restore(
     frame, array = canvas(image, data_range=options.data_range, channel_axis=options.channel_axis)
     device = pick_device(options.device)
     planes = frame.planes(array, device)
-    shape = (planes[0].shape[0], planes[0].shape[1])
-    operator = make(shape)
-    x_shape = operator.x_shape(shape)
-    operator.y_shape(x_shape)
-    if min(shape) < MIN_SIDE:
-        raise InputError("image", f"have at least {MIN_SIDE} pixels a side", f"{shape[0]}×{shape[1]}", "Pad it first.")
-    treatment = decide(sampled(planes), operator, sigma, frame.span, _given_model(options.model))
+    operator, treatment = _decided(planes, make, sigma, frame.span, options.model)
     if treatment.leaves(operator):  # as it came: 32-bit integers have more digits than the engine's planes
         zeros = [0.0] * len(planes)
         restored = Restored(
@@ -278,6 +272,46 @@ def _restore(
     if not treatment.leaves(operator):
         ask = partial(_explained, array, frame, treatment, operator)
     return Result(result, stats, outlook(restored, treatment, operator, frame), ask)
+
+
+def _decided(
+    planes: list[Tensor],
+    make: Callable[[tuple[int, int]], Operator],
+    sigma: float | str,
+    span: float,
+    model: Model | str | PathLike | None,
+) -> tuple[Operator, Treatment]:
+    """B for an image of this size, and how its planes are to be restored."""
+    shape = (planes[0].shape[0], planes[0].shape[1])
+    operator = make(shape)
+    x_shape = operator.x_shape(shape)
+    operator.y_shape(x_shape)
+    if min(shape) < MIN_SIDE:
+        raise InputError("image", f"have at least {MIN_SIDE} pixels a side", f"{shape[0]}×{shape[1]}", "Pad it first.")
+    return operator, decide(sampled(planes), operator, sigma, span, _given_model(model))
+
+
+def explain_pixel(
+    image: Array,
+    make: Callable[[tuple[int, int]], Operator],
+    sigma: float | str,
+    at: tuple[int, int],
+    *,
+    k: int = 16,
+    model: Model | str | PathLike | None = None,
+    data_range: DataRange = None,
+    channel_axis: int | None = None,
+) -> Explanation:
+    """What `Result.explain` says of the pixel `at` (row, col), without restoring the rest of the image.
+
+    make: (height, width) -> B. sigma, model, data_range, channel_axis: as for every task.
+    """
+    frame, array = canvas(image, data_range=data_range, channel_axis=channel_axis)
+    planes = frame.planes(array, torch.device("cpu"))
+    operator, treatment = _decided(planes, make, sigma, frame.span, model)
+    if treatment.leaves(operator):
+        raise SlirError("There is nothing to explain: without noise or blur the image comes back as it is.")
+    return _explained(array, frame, treatment, operator, *at, k)
 
 
 def _explained(

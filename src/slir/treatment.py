@@ -158,7 +158,7 @@ def decide(planes: list[Tensor], operator: Operator, sigma: float | str, span: f
         planes = [even.forward(plane) for even, plane in zip(evened, planes)]
     sigmas = tuple(even.sigma for even in evened) if evened else _sigmas(sigma, planes, span)
     if model is not None:
-        _check_model(model, operator, sigmas, span)
+        check_model(model, operator, sigmas, span)
     if not isinstance(sigma, str) and sigma > 0 and not isinstance(operator, Mask):
         _check_noise(planes, sigmas, span)
     # Models of the paper's kind know one noise level alone.
@@ -177,7 +177,7 @@ def _check_noise(planes: list[Tensor], sigmas: tuple[float, ...], span: float) -
             return
 
 
-def _check_model(model: Model, operator: Operator, sigmas: tuple[float, ...], span: float) -> None:
+def check_model(model: Model, operator: Operator, sigmas: tuple[float, ...], span: float) -> None:
     """A model is learnt for a kind of operator: another is an error. One learnt for a single operator or noise level
     warns of another."""
     learnt = model.made_for.get("family", model.made_for)

@@ -12,7 +12,9 @@ from typer.core import TyperGroup
 from slir import __version__
 from slir.cli import show
 from slir.cli.bench import bench_app
+from slir.cli.calibrate import calibrate
 from slir.cli.demo import demo
+from slir.cli.explain import explain
 from slir.cli.fit import fit
 from slir.cli.info import info
 from slir.cli.psf import psf_app
@@ -85,10 +87,12 @@ def _flowing(text: str | None) -> str:
 
 for command in (denoise, deblur, upsample, inpaint, rerun):
     app.command(rich_help_panel="Restore", help=_flowing(command.__doc__))(command)
-app.command(rich_help_panel="Learn and measure", help=_flowing(fit.__doc__))(fit)
+for command in (fit, calibrate):
+    app.command(rich_help_panel="Learn and measure", help=_flowing(command.__doc__))(command)
 app.add_typer(psf_app, name="psf", rich_help_panel="Learn and measure")
 app.command(rich_help_panel="Learn and measure", help=_flowing(info.__doc__))(info)
-app.command(rich_help_panel="Learn and measure", help=_flowing(theory.__doc__))(theory)
+for command in (explain, theory):
+    app.command(rich_help_panel="Learn and measure", help=_flowing(command.__doc__))(command)
 app.add_typer(bench_app, name="bench", rich_help_panel="Learn and measure")
 app.command(rich_help_panel="Start here")(demo)
 app.command(rich_help_panel="Start here", help=_flowing(serve.__doc__))(serve)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -88,6 +90,30 @@ def files(places: list[Path]) -> list[Path]:
             raise FileError(place, reason, "Put clean PNG, JPEG or TIFF images into it, or name another folder.")
         found.extend(inside)
     return list(dict.fromkeys(found))
+
+
+@contextlib.contextmanager
+def named(places: list[Path] | None) -> Iterator[None]:
+    """Let errors about one of the images name its file."""
+    try:
+        yield
+    except InputError as error:
+        number = error.argument.removeprefix("images[").removesuffix("]")
+        if places and number.isdigit():
+            path = files(places)[int(number)]
+            error.args = (str(error).replace(error.argument, str(path), 1),)
+        raise
+
+
+def check_model_name(path: Path, *, force: bool) -> None:
+    """Raise for a file that no model can be written to, before anything is learnt."""
+    from slir.io.atomic import check_folder
+
+    if path.suffix != ".safetensors":
+        reason = f"has the suffix {path.suffix!r}" if path.suffix else "has no suffix"
+        raise FileError(path, reason, f"Name the model {path.stem or 'model'}.safetensors.")
+    check_folder(path)
+    options.check_free(path, force=force)
 
 
 def _clean(path: Path, data_range: options.DataRange) -> tuple[Picture, np.ndarray]:

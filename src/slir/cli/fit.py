@@ -10,7 +10,7 @@ import typer
 
 from slir.cli import clean, options, show
 from slir.cli.progress import progress_bar
-from slir.errors import FileError, InputError
+from slir.errors import InputError
 
 
 def fit(
@@ -97,7 +97,7 @@ def fit(
     degradation.check()
     if method == "paper" and sigma is None:
         raise InputError("--sigma", "be given with --method paper", "missing", "Pass the noise to expect, such as 1%.")
-    _check_output(output, force=force)
+    clean.check_model_name(output, force=force)
     paths = clean.files(images)
     start = time.perf_counter()
     with progress_bar(quiet=quiet) as progress:
@@ -126,13 +126,3 @@ def fit(
     count = "1 image" if len(paths) == 1 else f"{len(paths)} images"
     taken = show.seconds(time.perf_counter() - start)
     show.done(f"learnt to {task} from {what} of {count} ({taken}) -> {output}", quiet=quiet)
-
-
-def _check_output(path: Path, *, force: bool) -> None:
-    from slir.io.atomic import check_folder
-
-    if path.suffix != ".safetensors":
-        reason = f"has the suffix {path.suffix!r}" if path.suffix else "has no suffix"
-        raise FileError(path, reason, f"Name the model {path.stem or 'model'}.safetensors.")
-    check_folder(path)
-    options.check_free(path, force=force)

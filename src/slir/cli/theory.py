@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -112,7 +110,7 @@ def theory(
         from slir import load
         from slir import theory as measured
 
-        with options.as_options(), _named(images):
+        with options.as_options(), clean.named(images):
             found = measured.report(
                 pictures,
                 None if task is None else degradation.operator(whole=True),
@@ -149,19 +147,6 @@ def _images(
     pictures = clean.pictures(paths, limits, progress)
     noise = None if sigma is None else clean.noise(pictures, limits, sigma)
     return [pixels for _, pixels in pictures], noise
-
-
-@contextlib.contextmanager
-def _named(places: list[Path] | None) -> Iterator[None]:
-    """Let errors about one of the images name its file."""
-    try:
-        yield
-    except InputError as error:
-        number = error.argument.removeprefix("images[").removesuffix("]")
-        if places and number.isdigit():
-            path = clean.files(places)[int(number)]
-            error.args = (str(error).replace(error.argument, str(path), 1),)
-        raise
 
 
 def _lam(text: str | None) -> float | str | None:

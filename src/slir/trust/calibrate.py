@@ -20,6 +20,7 @@ from slir.learning import Case, check_pictures, draw_cases
 from slir.model import Model
 from slir.operators import Operator
 from slir.restoration import advance, begin
+from slir.treatment import check_model
 from slir.trust.record import learn_trust
 
 Progress = Callable[[int, int, str], None]
@@ -60,6 +61,9 @@ def calibrate(
     if model is None:
         example, noise = family.draw(generator, (side, side))
         model = default_model(example, noise)
+    else:  # drawn apart, so that the crops are the same for any model
+        example, noise = family.draw(torch.Generator().manual_seed(seed), (side, side))
+        check_model(model, example, (noise,), 1.0)
     model = model.to(target)
     hashes = [image_hash(plane) for plane in planes]
     known = set(model.made_for.get("images", ())) & set(hashes)

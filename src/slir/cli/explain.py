@@ -1,0 +1,131 @@
+"""`slir explain`: which examples a pixel of the restored image is made from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from slir.cli import options, show
+from slir.errors import InputError
+
+if TYPE_CHECKING:
+    from slir.trust.explain import Explanation
+
+_SIGMA = {"denoise": "auto", "deblur": "auto", "upsample": "0", "inpaint": "0"}
+
+
+def explain(
+    image: Annotated[Path, typer.Argument(metavar="IN", help="The image to restore.")],
+    at: Annotated[
+        str,
+        typer.Option(metavar="ROW,COL", help="Which pixel of the restored image, from 0 at the top and at the left."),
+    ],
+    task: Annotated[
+        Literal["denoise", "deblur", "upsample", "inpaint"], typer.Option(help="What is to be done to the image.")
+    ],
+    sigma: Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto|NUMBER|PERCENT%|poisson-gaussian",
+            help="The noise, as the command of the task takes it; by default what that takes.",
+        ),
+    ] = None,
+    psf: options.PsfFile = None,
+    gaussian: options.Gaussian = None,
+    motion: options.Motion = None,
+    defocus: options.Defocus = None,
+    border: options.Border = "unknown",
+    factor: Annotated[int, typer.Option(min=2, help="With --task upsample: how many times as wide and high.")] = 2,
+    antialias: options.Antialias = "bicubic",
+    mask: Annotated[
+        str | None, typer.Option(metavar="FILE|nan", help="With --task inpaint: which pixels are missing.")
+    ] = None,
+    plane: Annotated[int, typer.Option(min=0, help="Of a stack: which plane, from 0.")] = 0,
+    k: Annotated[int, typer.Option("-k", min=1, metavar="N", help="How many examples to show.")] = 16,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Draw the patch and the examples into a picture.")
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, with the pixels of all patches.")
+    ] = False,
+    model: options.ModelFile = None,
+    data_range: options.Range = None,
+    force: options.Force = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Show what a pixel of the restored image is made from.
+
+    The estimator pulls every patch towards clean patches that it has learnt from, each with a weight. This lists those
+    with the largest weights around one pixel, and the pictures that they are from; of a colour image, for its
+    brightness. Where they look like what you know to be there, the pixel speaks of the image; where they do not, it
+    speaks of what was learnt. Only as much is restored as the pixel needs.
+
+    Examples:
+
+    slir explain night.png --at 10,12 --task denoise --sigma 15 -o explained.png
+    slir explain soft.png --at 10,12 --task deblur --psf psf.npy -k 8 -o explained.png
+    slir explain thumbnail.png --at 20,24 --task upsample --factor 2 --json
+    """
+    place = _place(at)
+    kernel = options.psf_value(psf=psf, gaussian=gaussian, motion=motion, defocus=defocus)
+    if task == "deblur" and kernel is None:
+        remedy = "Pass --psf FILE, --gaussian S, --motion LENGTH,ANGLE or --defocus RADIUS."
+        raise InputError("the blur", "be given with --task deblur", "missing", remedy)
+    if out is not None:
+        from slir.io import check_output
+
+        check_output(out)
+        options.check_free(out, force=force)
+    from slir import jobs
+
+    with options.as_options():
+        job = jobs.Job(
+            task,
+            image,
+            image,  # nothing is written there
+            sigma=_SIGMA[task] if sigma is None else sigma,
+            psf=kernel,
+            border=border,
+            factor=factor,
+            antialias=options.antialias_value(antialias),
+            mask=mask if mask in (None, jobs.NAN) else Path(mask),
+            model=model,
+            data_range=options.range_value(data_range),
+        )
+        found = jobs.explain(job, place, k=k, plane=plane)
+    if out is not None:
+        from slir.io import Picture, write
+
+        write(out, Picture(found.picture(), -1, data_range=255.0))
+    if json:
+        typer.echo(show.as_json({"image": str(image), "task": task, "plane": plane, **found.as_json()}))
+    elif not quiet:
+        _tell(image, found)
+        show.done("" if out is None else f"-> {out}", quiet=out is None)
+
+
+def _place(text: str) -> tuple[int, int]:
+    remedy = "Pass the row and the column, such as 120,45."
+    row, col = options.numbers("--at", text, (2,), remedy)
+    if row != int(row) or col != int(col):
+        raise InputError("--at", "be two whole numbers", repr(text), remedy)
+    return int(row), int(col)
+
+
+def _tell(image: Path, found: Explanation) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("weight", "source", "row", "column", box=None)
+    for column, side in zip(table.columns, ("right", "left", "right", "right")):
+        column.justify, column.overflow = side, "fold"  # type: ignore[assignment]
+    for weight, source, (row, col) in zip(found.weights, found.sources, found.positions):
+        table.add_row(f"{weight:+.4f}", source, str(row), str(col))
+    size, (top, left) = found.size, found.corner
+    show.done(f"{image}, pixel ({found.row}, {found.col}): the patch of {size} × {size} pixels from ({top}, {left}) on")
+    Console(highlight=False, markup=False).print(table)
+    kind = "the model's own" if found.own else "the most local that give what the model says"
+    total = f"{len(found.weights)} of {found.total:,} examples; the weights are {kind}"
+    show.done(f"{total}. All together give the patch to {found.reproduces:.1g} of the range.")
