@@ -10,7 +10,7 @@ import torch
 
 import slir
 from slir import tasks
-from slir.compute import memory_for_tiles, rows_that_fit, sparing
+from slir.compute import memory_for_tiles, rows_that_fit, side_by_side, sparing
 from slir.defaults import demo_picture
 from slir.errors import FullError, SlirError
 
@@ -98,3 +98,27 @@ def test_numbers_that_run_away_are_an_error(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(tasks, "restore_tiled", broken)
     with pytest.raises(SlirError, match="infinite numbers"):
         slir.denoise(demo_picture()[:64, :64, 0], sigma=20)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_work_side_by_side(threads: int) -> None:
+    """In order, each piece on one thread; an error ends it, and the number of threads is what it was."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        done = list(side_by_side(lambda i: (i, torch.get_num_threads()), range(20), torch.device("cpu")))
+        assert [i for i, _ in done] == list(range(20))
+        assert {each for _, each in done} == {1}
+        assert torch.get_num_threads() == threads
+        begun: list[int] = []
+
+        def fail(i: int) -> None:
+            begun.append(i)
+            raise MemoryError(str(i))
+
+        with pytest.raises(MemoryError, match="0"):
+            list(side_by_side(fail, range(10_000), torch.device("cpu")))
+        assert len(begun) < 10_000
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)

@@ -12,6 +12,7 @@ from torch import Tensor
 from reference import zupdate as reference
 from slir.errors import InputError
 from slir.losses import Euclidean, Huber, Loss, Squared, energy
+from slir.solvers import pulls as pulls_module
 from slir.solvers import weiszfeld as weiszfeld_module
 from slir.solvers.dual_free_sdca import dual_free_sdca
 from slir.solvers.newton import newton
@@ -172,7 +173,7 @@ def test_any_loss() -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("copies", [1, 3])
+@pytest.mark.parametrize("copies", [1, 3, 12])
 @pytest.mark.parametrize("name", ["weiszfeld", "newton", "dual_free", "gap", "uniform"])
 def test_minimum_at_a_bank_patch(name: str, copies: int, dtype: torch.dtype) -> None:
     """xⁱ is the minimum if and only if the others pull with less than αᵢ there; copies of xⁱ share that α."""
@@ -279,6 +280,74 @@ def test_weiszfeld_blocks_and_batches_do_not_matter(monkeypatch: pytest.MonkeyPa
     blocks = weiszfeld(Euclidean(), alpha, bank, x, 0.5).value
     assert difference(together, alone) < 1e-12
     assert difference(together, blocks) < 1e-12
+
+
+def test_weiszfeld_asks_for_weights_when_their_turn_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """α as a function of the patches is α, on one thread and on several; and is checked all the same."""
+    alpha, bank, x = problem(50, 16)
+    expected = weiszfeld(Euclidean(), alpha, bank, x, 0.5)
+    monkeypatch.setattr(weiszfeld_module, "rows_per_block", lambda length, device: 2)
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        asked: list[slice] = []
+
+        def some(rows: slice, asked: list[slice] = asked) -> Tensor:
+            asked.append(rows)
+            return alpha[rows]
+
+        found = weiszfeld(Euclidean(), some, bank, x, 0.5)
+        assert sorted(rows.start for rows in asked) == [0, 2, 4]
+        assert difference(found.value, expected.value) < 1e-12
+        with pytest.raises(InputError, match="non-negative"):
+            weiszfeld(Euclidean(), lambda rows: -alpha[rows], bank, x, 0.5)
+        with pytest.raises(InputError, match="finite"):
+            weiszfeld(Euclidean(), lambda rows: alpha[rows] * torch.nan, bank, x, 0.5)
+    for loss in (Squared(), Euclidean()):
+        empty = weiszfeld(loss, lambda rows: alpha[:0], bank, x[:0], 0.5)
+        assert empty.value.shape == (0, 16)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("beta", [0.5, 48.0])
+@pytest.mark.parametrize("share", [0.2, 5.0])
+def test_weiszfeld_leaves_out_what_is_negligible(
+    share: float, beta: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of the bank has less weight than may be lost, or more; what is lost is told, and the error holds."""
+    monkeypatch.setattr(pulls_module, "columns_in_cache", lambda rows, like: 500)
+    tol, bank, x = 1e-3, patches(2000, 16, 0), patches(30, 16, 1)
+    mean = bank.mean(0)
+    scale = ((bank - mean).square().sum(1).mean() + (x - mean).square().sum(1)).sqrt()
+    most = weiszfeld_module.NEGLIGIBLE * tol * beta * scale
+    alpha = torch.softmax(-20 * torch.cdist(x, bank), 1)
+    alpha[:, 1000:] *= share * most[:, None] / alpha[:, 1000:].sum(1, keepdim=True)
+    exact = newton(Euclidean(), alpha, bank, x, beta, tol=1e-9).value
+    found = weiszfeld(Euclidean(), alpha.to(dtype), bank.to(dtype), x.to(dtype), beta, tol=tol)
+    assert found.converged
+    assert float((torch.linalg.vector_norm(found.value.double() - exact, dim=1) / scale).max()) < tol
+    if share > 1:
+        assert found.stats["dropped"] == 0
+    else:
+        assert 0 < found.stats["dropped"] <= float(most.max())
+        assert found.stats["error"] >= found.stats["dropped"] / beta / float(scale.max())
+
+
+def test_nothing_is_left_out_where_pulls_have_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Steep(PseudoHuber):
+        """φ(d) = d³/3."""
+
+        def value(self, distance: Tensor) -> Tensor:
+            return distance**3 / 3
+
+        def weight(self, distance: Tensor) -> Tensor:
+            return distance
+
+    monkeypatch.setattr(pulls_module, "columns_in_cache", lambda rows, like: 500)
+    bank, x = patches(2000, 4, 0), patches(3, 4, 1)
+    alpha = torch.full((3, 2000), 1e-9, dtype=torch.float64)
+    alpha[:, :500] = 1 / 500
+    assert weiszfeld(Steep(), alpha, bank, x, 1.0).stats["dropped"] == 0
+    assert weiszfeld(Euclidean(), alpha, bank, x, 1.0).stats["dropped"] > 0
 
 
 def test_no_solver_changes_its_arguments() -> None:

@@ -214,6 +214,11 @@ class Stage:
             z = solution.value + mean
             stats = {f"z_{name}": value for name, value in solution.stats.items()}
             return Pull(z.new_full((len(z),), self.beta), z.mul_(self.beta), stats)
+        if solver == "weiszfeld":
+            solution = self._weiszfeld(fitted.by_contrast, seen, centred)
+            stats = {f"z_{name}": value for name, value in solution.stats.items()}
+            z = solution.value.add_(mean)
+            return Pull(z.new_full((len(z),), self.beta), z.mul_(self.beta), stats)
         z = torch.empty_like(patches)
         m, k = fitted.clean.shape
         numbers = m * (2 * k + 6) if solver in DUAL else 4 * m + 4 * k * k  # held at a time for each patch
@@ -232,6 +237,17 @@ class Stage:
             return "newton" if fitted.signed else "weiszfeld"
         return self.solver
 
+    def _weiszfeld(self, fitted: Fitted, seen: Tensor, centred: Tensor) -> Solution:
+        """Patches in order of their contrast: those of a block then ask for the same part of the bank."""
+        assert self.beta is not None
+        order = torch.linalg.vector_norm(seen, dim=1).argsort()
+        seen = seen[order]
+        solution = weiszfeld(
+            self.loss, lambda rows: fitted.alpha(seen[rows]), fitted.clean, centred[order], self.beta,
+            tol=self.tol, max_steps=self.max_steps,
+        )  # fmt: skip
+        return replace(solution, value=torch.empty_like(centred).index_copy_(0, order, solution.value))
+
     def _solve(
         self, solver: str, alpha: Tensor, clean: Tensor, centred: Tensor, generator: torch.Generator | None
     ) -> Solution:
@@ -240,8 +256,7 @@ class Stage:
             return sdca(alpha, clean, centred, self.beta, generator=generator)
         if solver == "dual-free":
             return dual_free_sdca(self.loss, alpha, clean, centred, self.beta, generator=generator)
-        method = newton if solver == "newton" else weiszfeld
-        return method(self.loss, alpha, clean, centred, self.beta, tol=self.tol, max_steps=self.max_steps)
+        return newton(self.loss, alpha, clean, centred, self.beta, tol=self.tol, max_steps=self.max_steps)
 
     def _pull_squared(self, fitted: Fitted, seen: Tensor, patches: Tensor, mean: Tensor) -> Pull:
         """Exact, from the moments Σα and Σαxⁱ alone: with splitting, z = (βx + Σαxⁱ)/(β + Σα)."""

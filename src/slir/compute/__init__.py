@@ -2,16 +2,26 @@
 
 from slir.compute.chunks import chunks
 from slir.compute.devices import pick_device
-from slir.compute.memory import memory_for_tiles, rows_in_cache, rows_per_block, rows_that_fit, sparing
+from slir.compute.memory import (
+    columns_in_cache,
+    memory_for_tiles,
+    rows_in_cache,
+    rows_per_block,
+    rows_that_fit,
+    sparing,
+)
 from slir.compute.recording import replayed
+from slir.compute.threads import side_by_side
 
 __all__ = [
     "chunks",
     "rows_that_fit",
     "rows_in_cache",
+    "columns_in_cache",
     "rows_per_block",
     "memory_for_tiles",
     "sparing",
+    "side_by_side",
     "replayed",
     "pick_device",
 ]

@@ -98,3 +98,10 @@ def rows_per_block(row_length: int, device: torch.device) -> int:
     early; a GPU wants larger blocks to fill itself.
     """
     return max(1, (2**21 if device.type == "cpu" else 2**25) // max(row_length, 1))
+
+
+def columns_in_cache(rows: int, like: torch.Tensor) -> int:
+    """How many columns of `rows` numbers stay in the second-level caches of a CPU's cores; no limit on a GPU."""
+    if like.device.type != "cpu":
+        return 2**62
+    return max(64, 2**20 // (max(rows, 1) * like.element_size()))

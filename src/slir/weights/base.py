@@ -30,6 +30,11 @@ class Fitted(ABC):
         """The bank as the kernels of `slir.fused` read it, where these know the weights and run on its device."""
         return None
 
+    @property
+    def by_contrast(self) -> Fitted:
+        """The same, the bank in an order in which patches of like weight lie together, where there is one."""
+        return self
+
     @abstractmethod
     def alpha(self, seen: Tensor) -> Tensor:
         """α(y_p): (c, d) -> (c, m)."""

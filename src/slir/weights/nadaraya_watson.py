@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -34,13 +34,9 @@ class FittedNadarayaWatson(Fitted):
     def alpha(self, seen: Tensor) -> Tensor:
         # A softmax of log k: where every kernel value would underflow, the nearest patches still share the weight.
         if self.kernel.name == "gaussian":
-            # log k = (fᵀf′ − ‖f′‖²/2 − ‖f‖²/2)/σ_k², and the last term is the same for all of a row: one product. In
-            # powers of two, which take half as long.
-            precision = self.kernel.bandwidth**-2 / math.log(2)
-            bias = self.features.square().sum(1).mul_(-precision / 2)
-            alpha = seen.new_empty(len(seen), len(self.features))
+            alpha = torch.cat([seen, torch.ones_like(seen[:, :1])], 1) @ self._scores.T
             for block in chunks(len(seen), rows_in_cache(len(self.features), seen)):
-                own = torch.addmm(bias, seen[block] * precision, self.features.T, out=alpha[block])
+                own = alpha[block]
                 own.sub_(own.amax(1, keepdim=True)).clamp_min_(FAINTEST).exp2_()
                 own.mul_(1 / own.sum(1, keepdim=True))
             return alpha
@@ -53,6 +49,22 @@ class FittedNadarayaWatson(Fitted):
         from slir.fused.launch import nw_moments
 
         return seen.new_ones(len(seen)), nw_moments(tiled, seen)
+
+    @cached_property
+    def _scores(self) -> Tensor:
+        """(m, d + 1): times (f, 1) it gives log₂ k up to a number for each row.
+
+        log k = (fᵀf′ − ‖f′‖²/2 − ‖f‖²/2)/σ_k², and the last term is the same for all of a row. In powers of two, which
+        take half as long.
+        """
+        precision = self.kernel.bandwidth**-2 / math.log(2)
+        return torch.cat([self.features, self.features.square().sum(1, keepdim=True) / -2], 1) * precision
+
+    @cached_property
+    def by_contrast(self) -> FittedNadarayaWatson:
+        # Features whose lengths differ much are far apart, so only bank patches of about a patch's contrast speak.
+        order = torch.linalg.vector_norm(self.features, dim=1).argsort()
+        return replace(self, features=self.features[order], clean=self.clean[order])
 
     @cached_property
     def tiled(self) -> TiledBank | None:
