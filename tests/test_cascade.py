@@ -737,7 +737,8 @@ def test_a_tolerance_never_makes_a_file_larger(tmp_path: Path) -> None:
 
 
 def test_half_precision_alone(tmp_path: Path) -> None:
-    model, trial = fitted("denoise"), trials("denoise")[0]
+    trial = trials("denoise")[0]
+    model = dataclasses.replace(fitted("denoise"), trust=None, examples=None)
     model.save(str(tmp_path / "whole"))
     model.save(str(tmp_path / "half"), half=True)
     assert (tmp_path / "half").stat().st_size < 0.6 * (tmp_path / "whole").stat().st_size
@@ -976,7 +977,7 @@ def test_a_case_is_carried_on_by_maps_without_its_fold(monkeypatch: pytest.Monke
     cases = draw_cases(planes, range(8), FAMILIES["denoise"], 8, 64, 4, generator, torch.device("cpu"))
     before = [case.state for case in cases]
     partition = learning._Partition(cases, plan, generator)
-    stage = learning._fit_stage(cases, plan.stages[0], plan, partition, 4, generator, last=False)
+    stage, _ = learning._fit_stage(cases, plan.stages[0], plan, partition, 4, generator, last=False)
     assert isinstance(stage.regression, CellMaps)
     assert torch.equal(stage.regression.maps, found[0].maps)
     for case, state in zip(cases, before):
@@ -1042,7 +1043,7 @@ def test_the_last_level_is_the_best_of_those_tried(monkeypatch: pytest.MonkeyPat
     cases = draw_cases(planes, range(4), FAMILIES["deblur"], 4, 64, 4, generator, torch.device("cpu"))
     partition = learning._Partition(cases, plan, generator)
     monkeypatch.setattr(learning, "_mean_psnr", spy)
-    stage = learning._fit_stage(cases, plan.stages[0], plan, partition, 4, generator, last=True)
+    stage, _ = learning._fit_stage(cases, plan.stages[0], plan, partition, 4, generator, last=True)
     assert len(scores) == len(learning.LEVELS)
     off = torch.stack([case.error(case.state.z).square().mean() for case in cases]).mean().sqrt()
     assert stage.level == pytest.approx(learning.LEVELS[int(np.argmax(scores))] * float(off))

@@ -80,7 +80,7 @@ class Plan:
 
     def describe(self) -> dict[str, Any]:
         own = {name: value for name, value in asdict(self).items() if name != "stages"}
-        return {**own, "stages": len(self.stages)}
+        return {**own, "grain": list(self.grain), "stages": len(self.stages)}
 
 
 def _check_partition(partition: str) -> None:
