@@ -283,6 +283,7 @@ def test_demo_writes_its_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.filterwarnings("ignore:The result does not explain")  # nor can it
+@pytest.mark.filterwarnings("ignore:The PSF looks")  # nothing was blurred
 def test_a_model_for_something_else_is_told(denoiser: Model) -> None:
     y = noisy(TRUTH, 25)
     with pytest.warns(slir.SlirWarning, match=r"learnt for sigma 25 .* but sigma is 60"):
