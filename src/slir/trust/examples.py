@@ -4,7 +4,7 @@ A ridge in a cell is a sum over millions of training pairs, none of which a mode
 all that the estimator knows of α is Σᵢ αᵢxⁱ, and a few thousand patches span everything that a patch can be: so the
 same estimator has weights on these. Of all that give exactly Σᵢ αᵢxⁱ, the ones shown are the most local,
 
-    α = argmin Σᵢ αᵢ²/κᵢ   under   Σᵢ αᵢxⁱ = pull,      κᵢ = exp(−‖pull/‖pull‖ − xⁱ/‖xⁱ‖‖²/2h²)
+    α = argmin Σᵢ αᵢ²/κᵢ   under   Σᵢ αᵢxⁱ = pull,      κᵢ = exp(−‖pull − xⁱ‖²/2h²)
 
 which are those of local linear regression: the more an example looks like the patch, the more it may say.
 """
@@ -93,21 +93,17 @@ def draw_examples(
 
 def local_weights(pull: Tensor, patches: Tensor) -> Tensor:
     """α (n,) with Σᵢ αᵢxⁱ = pull, as local as can be: pull (k,), patches (n, k), both centred, in double precision."""
-    wanted, lengths = pull.norm(), patches.norm(dim=1)
-    if wanted == 0:
+    if not pull.any():
         return patches.new_zeros(len(patches))
-    alike = patches @ pull / (lengths * wanted).clamp(min=1e-9)
-    apart = 2 - 2 * alike  # ‖a/‖a‖ − b/‖b‖‖²
+    apart = (patches - pull).square().sum(1)
     near = apart.topk(min(NEIGHBOURS, len(apart)), largest=False).values
-    reach = near[-1].clamp(min=1e-6)
+    reach = (near[-1] - near[0]).clamp(min=1e-3 * float(pull.square().sum()))
     kernel = torch.exp(-2 * (apart - near[0]) / reach).clamp_(min=FARTHEST)
-    # By directions: a faint example and a strong one of the same shape are as good as each other.
-    kernel = kernel * (lengths > 1e-6)
-    shapes = patches / lengths.clamp(min=1e-9)[:, None]
-    gram = shapes.T @ (kernel[:, None] * shapes)
-    alpha = torch.zeros_like(kernel)
-    left = pull
+    size = pull.norm()
+    gram = patches.T @ (kernel[:, None] * patches) / size**2
+    alpha, left = torch.zeros_like(kernel), pull
     for _ in range(3):  # the last bits by refinement: the system is as badly conditioned as patches are smooth
-        alpha = alpha + kernel * (shapes @ torch.linalg.lstsq(gram, left[:, None], driver="gelsd").solution[:, 0])
-        left = pull - alpha @ shapes
-    return alpha / lengths.clamp(min=1e-9)
+        found = torch.linalg.lstsq(gram, left[:, None] / size, driver="gelsd").solution[:, 0]
+        alpha = alpha + kernel * (patches @ found) / size
+        left = pull - alpha @ patches
+    return alpha

@@ -44,7 +44,8 @@ def error_picture(error: np.ndarray, *, high: float | None = None, unit: str = "
 def explanation_picture(explanation: Explanation, zoom: int) -> np.ndarray:
     """First the patch as it is restored and the pull, then the examples by weight, all with the patch's contrast.
 
-    Each example is drawn as its part in the sum is: without its mean, turned over where its weight is negative.
+    Examples are drawn without their means, which is how they enter the sum; what a negative weight takes away is drawn
+    as it is.
     """
     font = ImageFont.load_default()
     shapes = explanation.patches - explanation.patches.mean((1, 2), keepdims=True)
@@ -55,7 +56,7 @@ def explanation_picture(explanation: Explanation, zoom: int) -> np.ndarray:
     for weight, shape, source, (row, col) in zip(
         explanation.weights, shapes, explanation.sources, explanation.positions
     ):
-        cells.append((np.sign(weight) * shape, f"{weight:+.3f}", f"{source} {row},{col}"))
+        cells.append((shape, f"{weight:+.3f}", f"{source} {row},{col}"))
     side = explanation.size * zoom
     wide, tall = max(side, 120) + 16, side + 42
     rows = 1 + -(-(len(cells) - 2) // COLUMNS)
