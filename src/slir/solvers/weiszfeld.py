@@ -53,13 +53,15 @@ def check_problem(alpha: Tensor, bank: Tensor, x: Tensor, beta: float, *, signed
         _check_numbers(name, tensor, signed=signed or name != "alpha")
 
 
-def _check_numbers(name: str, tensor: Tensor, *, signed: bool = True) -> None:
+def _check_numbers(name: str, tensor: Tensor, *, signed: bool = True) -> float:
+    """The largest number, once all are known to be finite and, unless signed, non-negative."""
     low, high = (float(bound) for bound in tensor.aminmax()) if tensor.numel() else (0.0, 0.0)
     if not -math.inf < low <= high < math.inf:
         raise InputError(name, "be finite", f"between {low} and {high}", "Replace what is missing before restoring.")
     if low < 0 and not signed:
         remedy = "Weights of kernel ridge regression are signed: use newton or dual_free_sdca for them."
         raise InputError(name, "be non-negative", f"{low:.3g} at its smallest", remedy)
+    return high
 
 
 def weiszfeld(
@@ -152,13 +154,11 @@ def weiszfeld(
     targets = Targets.of(bank, min(rows, len(x)))
 
     def solve(block: slice) -> tuple[float, float, float]:
-        if callable(alpha):
-            own = alpha(block)
-            _check_numbers("alpha", own, signed=False)
-        else:
-            own = alpha[block]
+        own = alpha(block) if callable(alpha) else alpha[block]
+        highest = _check_numbers("alpha", own, signed=False)
         pulls = Pulls.of(loss, targets, own, negligible[block])
-        z[block], left, taken = _solve_block(pulls, x[block], beta, tol, max_steps, z[block], scale[block])
+        peaked = isinstance(loss, Euclidean) and highest > STRONG * beta * pulls.floor  # else no patch is an anchor
+        z[block], left, taken = _solve_block(pulls, x[block], beta, tol, max_steps, z[block], scale[block], peaked)
         return float(taken), left, float(pulls.dropped.max())
 
     steps, error, dropped = (max(each) for each in zip(*side_by_side(solve, chunks(len(x), rows), x.device)))
@@ -167,12 +167,11 @@ def weiszfeld(
 
 
 def _solve_block(
-    pulls: Pulls, x: Tensor, beta: float, tol: float, max_steps: int, z: Tensor, scale: Tensor
+    pulls: Pulls, x: Tensor, beta: float, tol: float, max_steps: int, z: Tensor, scale: Tensor, peaked: bool
 ) -> tuple[Tensor, float, int]:
     """z (c, k), the largest error left, and the steps taken."""
     tiny = torch.finfo(x.dtype).tiny
     missed = pulls.dropped / (beta * scale)
-    peaked = isinstance(pulls.loss, Euclidean) and float(pulls.alpha.max()) > STRONG * beta * pulls.floor
     last, left, step = torch.full_like(scale, float("inf")), torch.full_like(scale, float("inf")), 0
     stepped, move = z, torch.zeros_like(z)  # of the step before: g′ and Δ′
     bold = torch.ones_like(scale, dtype=torch.bool)  # as long as steps shrink well
