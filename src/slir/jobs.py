@@ -22,7 +22,7 @@ import numpy as np
 
 from slir import io
 from slir.errors import FileError, InputError, SlirWarning
-from slir.staging import Stage, error_maps_of, sidecar_of, staged
+from slir.staging import error_maps_of, sidecar_of, staged
 
 if TYPE_CHECKING:
     from slir.streams import Work
@@ -199,7 +199,7 @@ def run(job: Job, *, sidecar: bool = True, progress: Progress | None = None, wat
     with _caught() as told, staged(job.output) as stage, using_threads(job.threads) as threads:
         start = time.perf_counter()
         inputs = sidecars.fingerprints(job) if sidecar else {}  # before the work: the output may replace the image
-        head, found = _engine(job, stage, watch)
+        head, found = _engine(job, stage.output, watch)
         made = [own for own, lies in zip(job.outputs[1:], stage.error_maps) if lies.exists()]
         outcome = Outcome(
             seconds=time.perf_counter() - start,
@@ -222,8 +222,8 @@ def run(job: Job, *, sidecar: bool = True, progress: Progress | None = None, wat
     return outcome
 
 
-def _engine(job: Job, stage: Stage, watch: Watch) -> tuple[io.Head, dict[str, Any]]:
-    """Where files meet the restoration: job.image plane by plane onto its stage; and what was found on the way."""
+def _engine(job: Job, output: Path, watch: Watch) -> tuple[io.Head, dict[str, Any]]:
+    """Where files meet the restoration: job.image plane by plane into `output`; and what was found on the way."""
     from slir import streams  # torch takes its time
     from slir.trust.files import ErrorMaps
 
@@ -231,8 +231,8 @@ def _engine(job: Job, stage: Stage, watch: Watch) -> tuple[io.Head, dict[str, An
         source = opened.enter_context(io.open_source(job.image))
         missing = opened.enter_context(open_missing(job, source.head))
         centred = isinstance(job.antialias, str)
-        sink = io.create(stage.output, source, scale=job.scale, centred=centred, history=_history(job))
-        maps = ErrorMaps(*stage.error_maps, source.head.scaled(job.scale)) if job.error_map else None
+        sink = io.create(output, source, scale=job.scale, centred=centred, history=_history(job))
+        maps = ErrorMaps(*error_maps_of(output), source.head.scaled(job.scale)) if job.error_map else None
         if maps is not None:
             opened.enter_context(maps)
         seen = {"observe": watch.observe, "keep": watch.keep, "errors": None if maps is None else maps.take}
