@@ -65,7 +65,7 @@ def nearly(found: np.ndarray, wanted: np.ndarray, span: float) -> None:
     assert apart.max() < 1e-3
 
 
-@pytest.mark.filterwarnings("ignore:The result does not explain")  # a model drawn at random
+@pytest.mark.filterwarnings("ignore:The result does not explain", "ignore:The PSF looks")  # drawn at random
 @pytest.mark.parametrize("task", ["denoise", "deblur", "upsample", "inpaint"])
 def test_windows_give_what_the_whole_gives(task: str, tmp_path: Path, windows: list[Any]) -> None:
     pixels, rng = large(dtype="uint16"), np.random.default_rng(1)
