@@ -26,7 +26,7 @@ STRONG = 0.25
 CLOSE = 0.05
 """Share of all weight from which on patches at no distance, many copies of one, are looked for."""
 
-NEGLIGIBLE = 0.1
+NEGLIGIBLE = 0.25
 """Share of the tolerance that may be spent on leaving out bank patches of little weight."""
 
 
@@ -112,7 +112,7 @@ def weiszfeld(
     foretells it. A patch that has converged does not move any more, whatever its neighbours in the batch do.
 
     Tiles of the bank are left out where all patches of a block together give them so little weight that no patch loses
-    more than a tenth of its tolerance. ω is the weight that a patch loses by it. As all uᵢ have length one, that moves
+    more than a quarter of its tolerance. ω is the weight that a patch loses by it. As all uᵢ have length one, that moves
     its minimum by no more than ω/β (for losses with φ′ ≤ 1, and only there). It helps to have like patches next to each
     other, in x and in the bank.
 
