@@ -112,9 +112,9 @@ def weiszfeld(
     foretells it. A patch that has converged does not move any more, whatever its neighbours in the batch do.
 
     Tiles of the bank are left out where all patches of a block together give them so little weight that no patch loses
-    more than a quarter of its tolerance. ω is the weight that a patch loses by it. As all uᵢ have length one, that moves
-    its minimum by no more than ω/β (for losses with φ′ ≤ 1, and only there). It helps to have like patches next to each
-    other, in x and in the bank.
+    more than a quarter of its tolerance. ω is the weight that a patch loses by it. As no uᵢ is longer than one, that
+    moves its minimum by no more than ω/β (for losses with φ′ ≤ 1, and only there). It helps to have like patches next
+    to each other, in x and in the bank.
 
     Parameters
     ----------
