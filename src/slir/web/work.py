@@ -230,4 +230,6 @@ def _unit(outcome: Outcome, job: Job) -> str:
 
 
 def serve_restorer(connection: Connection, memory: int | None) -> None:
+    import scipy.linalg  # noqa: F401  (its BLAS never ends looking for memory where there is too little to begin with)
+
     crew.serve(connection, memory, {"warm": warm, "restore": restore, "explain": explain})
