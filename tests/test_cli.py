@@ -141,6 +141,7 @@ def test_denoise_says_what_it_did(photo, tmp_path, calls):
         "device": None,
         "rng": 0,
         "progress": False,
+        "observe": None,
         "return_info": True,
     }
 

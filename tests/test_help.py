@@ -95,7 +95,7 @@ def light(monkeypatch):
     monkeypatch.setitem(vars(slir), "fit", lambda images, **named: noted.append("fit") or model)
     ready = shipped_model("denoise")
     monkeypatch.setitem(vars(slir), "calibrate", lambda images, **named: noted.append("calibrate") or ready)
-    for name in ("paper", "cascades", "speed"):
+    for name in ("paper", "cascades", "speed", "trust"):
         module = SimpleNamespace(main=lambda **named: noted.append("bench"), TASKS=("denoise",))
         monkeypatch.setitem(sys.modules, f"slir.bench.{name}", module)
     report, few = slir.theory.report, training_pictures()[:2]

@@ -248,10 +248,10 @@ def test_who_is_about_to_leave_counts_for_nothing() -> None:
         ]
     )
     expected = torch.tensor([[1, 1, 1, 0.5, 0], [1] * 5, [1] * 5, [1] * 5])
-    torch.testing.assert_close(faded(distances), expected.float(), rtol=0, atol=1e-5)
+    torch.testing.assert_close(faded(distances), expected.float(), rtol=0, atol=1e-4)
     # Among copies chance would choose, so that the reference stays alone; where there is no choice all count.
     expected[1] = torch.tensor([1, 0, 0, 0, 0])
-    torch.testing.assert_close(faded(distances, same=1e-5), expected.float(), rtol=0, atol=1e-5)
+    torch.testing.assert_close(faded(distances, same=1e-5), expected.float(), rtol=0, atol=1e-4)
 
 
 def test_groups_change_steadily_with_the_image() -> None:
