@@ -9,7 +9,7 @@ makes it narrow. Pixels of one picture are not independent, so it holds on avera
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -59,11 +59,6 @@ class Calibration:
             share = (here - low) / (high - low)
             own = (1 - share) * self.quantiles[above - 1] + share * own
         return error * interpolate(_log(error), self.expected, own)
-
-    def widened(self, factor: float) -> Calibration:
-        """The same where errors are expected to be so many times as large."""
-        moved = self.expected + math.log(factor)
-        return replace(self, ratio=self.ratio * factor, expected=moved)
 
 
 def calibrate_errors(log_square: Tensor, errors: Tensor) -> Calibration:

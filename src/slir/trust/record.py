@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -54,11 +54,6 @@ class Trust:
             size = "easier" if unit < self.unit[0] else "harder"
             return f"this operator is {size} to undo than any that the model was calibrated for"
         return ""
-
-    def widened(self, factor: float) -> Trust:
-        """The same where errors are expected to be so many times as large."""
-        what = {**self.what, "widened": factor * self.what.get("widened", 1.0)}
-        return replace(self, calibration=self.calibration.widened(factor), what=what)
 
 
 def expected_error_map(state: State, model: Model, *, exact: bool = False) -> Tensor | None:
