@@ -20,6 +20,7 @@ from reference import operators as reference
 from slir.errors import InputError
 from slir.operators import Blur, Compose, Downsample, Identity, Linear, Mask, Operator, adjoint_error
 from slir.operators import convolution as convolution_module
+from slir.operators.convolution import Border
 from slir.solvers.cg import cg
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -616,6 +617,30 @@ def test_bad_input_says_what_value_and_remedy(name: str) -> None:
     for word in words:
         assert word in message
     assert len(message.split(". ", 1)[1]) > 5  # a remedy stands after the fault
+
+
+# Lines: separable kernels, a third of the time
+
+
+@pytest.mark.parametrize("factor", [1, 2, 3, 4])
+@pytest.mark.parametrize("antialias", ["bicubic", "box", 0.7, 1.9, "two sizes"])
+@pytest.mark.parametrize("border", ["reflect", "circular"])
+def test_lines_do_what_transforms_do(factor: int, antialias: str | float, border: Border) -> None:
+    kernel = np.outer([1, 3, 2, -1], [0.5, 1, 2]) / 17.5 if antialias == "two sizes" else antialias
+    x = torch.from_numpy(rng(4).normal(size=(2, 24 * factor, 20 * factor)))
+    for phase in range(factor):
+        operator = Downsample(factor, kernel, phase=phase, border=border)
+        assert operator.lines is not None
+        y = operator.forward(x)
+        found = operator.adjoint(y)
+        operator.lines = None
+        torch.testing.assert_close(y, operator.forward(x), rtol=0, atol=1e-12)
+        torch.testing.assert_close(found, operator.adjoint(y), rtol=0, atol=1e-12)
+
+
+def test_a_kernel_that_is_not_separable_has_no_lines() -> None:
+    assert Downsample(2, random_psf(3, 4)).lines is None
+    assert Downsample(2, np.ones((1, 1))).lines is not None
 
 
 # Hints at an inverse

@@ -60,7 +60,7 @@ def test_the_papers_method_with_a_bank(tmp_path: Path) -> None:
         "device": "cpu",
         "out": str(tmp_path),
     }
-    found = Measured("deblur", "paper", 112, 200, **probe.main(asked))
+    found = Measured("deblur", "paper, squared", 112, 200, **probe.main(asked))
     assert math.isfinite(found.psnr)
     assert found.operations == 0
 
@@ -85,7 +85,7 @@ def test_the_exponent_is_that_of_a_power() -> None:
 def test_figures_are_shown_as_ratios() -> None:
     from rich.console import Console
 
-    found = [some(512, 2.0), some(1024, 8.0), some(512, 7.0, "BM3D"), some(128, 3.0, "paper", 10_000)]
+    found = [some(512, 2.0), some(1024, 8.0), some(512, 7.0, "BM3D"), some(128, 3.0, "paper, squared", 10_000)]
     console = Console(width=160, record=True, file=io.StringIO())
     for table in speed_tables.tables(found, {"operations": 5e9}):
         console.print(table)

@@ -129,7 +129,7 @@ class Stage:
     beta: float | None = None
     solver: str = "auto"
     stride: int = 1
-    tol: float = 1e-3
+    tol: float = 4e-3
     max_steps: int = 20
 
     def __post_init__(self) -> None:

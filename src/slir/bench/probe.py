@@ -105,7 +105,7 @@ def method(name: str, own: Case, asked: dict[str, Any]) -> tuple[Callable[[bool]
         if name == "slir":
             model = default_model(operator, own.sigma).to(device)
         else:
-            settings: dict[str, Any] = {"m": asked["bank"], "loss": "squared", "weights": "nw"}
+            settings: dict[str, Any] = {"m": asked["bank"], "loss": name.split(", ")[1].lower(), "weights": "nw"}
             model = paper_model(training_pictures(), operator, own.sigma, device=device, **settings)
 
         def ours(little: bool) -> np.ndarray:

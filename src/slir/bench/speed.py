@@ -99,6 +99,7 @@ def rows(tasks: Sequence[str] = TASKS, *, peers: bool = False, quick: bool = Fal
             wanted += [(task, method, side, 0) for method in ("slir", *others)]
     if "deblur" in tasks:
         wanted += [("deblur", "paper, squared", 128, bank) for bank in banks]
+        wanted += [] if quick else [("deblur", "paper, Euclidean", 396, 10_000)]
 
     def picture(row: Row) -> tuple[str, int, int]:
         return row[0], row[2], row[3]
@@ -110,7 +111,8 @@ def rows(tasks: Sequence[str] = TASKS, *, peers: bool = False, quick: bool = Fal
 
 def _cost(row: Row) -> float:
     task, method, side, bank = row
-    return PER_BANK * bank if bank else COST[task if method == "slir" else method] * side**2 / 1e6
+    passes = 100 if method == "paper, Euclidean" else 1
+    return PER_BANK * bank * passes if bank else COST[task if method == "slir" else method] * side**2 / 1e6
 
 
 def _measured(row: Row, device: str, out: Path, console: Console) -> Measured | None:

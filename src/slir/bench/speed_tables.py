@@ -148,11 +148,19 @@ def _task_table(task: str, found: Sequence[Measured], ceiling: dict) -> Table:
 
 
 def _bank_table(found: Sequence[Measured]) -> Table:
-    table = Table(title="The paper's squared loss with Nadaraya–Watson weights, one pass over 128×128")
-    for column in ("bank", "seconds", "PSNR", "peak MB"):
-        table.add_column(column, justify="right")
-    for one in sorted(found, key=lambda one: one.bank):
-        table.add_row(f"{one.bank:,}", f"{one.seconds:.3g}", f"{one.psnr:.2f}", f"{one.peak / 1e6:.0f}")
+    table = Table(title="The paper's losses with Nadaraya–Watson weights")
+    for column in ("loss", "pixels", "bank", "seconds", "PSNR", "peak MB"):
+        table.add_column(column, justify="left" if column == "loss" else "right")
+    for one in sorted(found, key=lambda one: (one.method, one.bank)):
+        size = f"{one.side}×{one.side}"
+        table.add_row(
+            one.method.split(", ")[1],
+            size,
+            f"{one.bank:,}",
+            f"{one.seconds:.3g}",
+            f"{one.psnr:.2f}",
+            f"{one.peak / 1e6:.0f}",
+        )
     return table
 
 

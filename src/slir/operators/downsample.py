@@ -13,6 +13,7 @@ from slir.errors import InputError
 from slir.operators.base import Operator, Shape, fingerprint
 from slir.operators.blur import checked_psf
 from slir.operators.convolution import Border, Convolution
+from slir.operators.line import lines_of
 
 Antialias = str | float | np.ndarray | Tensor
 
@@ -85,6 +86,7 @@ class Downsample(Operator):
         if border == "unknown":
             raise InputError("border", "be 'reflect' or 'circular' for downsampling", "'unknown'", "Use 'reflect'.")
         self.convolution = Convolution(self.kernel, border)
+        self.lines = lines_of(self.kernel, self.factor, self.phase, circular=border == "circular")
         self.reach = max(self.kernel.shape) - 1 + self.factor
 
     def y_shape(self, x_shape: Shape) -> Shape:
@@ -101,12 +103,21 @@ class Downsample(Operator):
 
     def forward(self, x: Tensor) -> Tensor:
         self.y_shape((x.shape[-2], x.shape[-1]))
-        return self.convolution.forward(x)[..., self.phase :: self.factor, self.phase :: self.factor]
+        if self.lines is None or x.device.type != "cpu":
+            return self.convolution.forward(x)[..., self.phase :: self.factor, self.phase :: self.factor]
+        down, across = self.lines
+        return across.forward(down.forward(x).mT.contiguous()).mT.contiguous()
 
     def adjoint(self, y: Tensor) -> Tensor:
+        if self.lines is not None and y.device.type == "cpu":
+            down, across = self.lines
+            return down.adjoint(across.adjoint(y.mT.contiguous()).mT.contiguous())
         x = y.new_zeros(*y.shape[:-2], *self.x_shape((y.shape[-2], y.shape[-1])))
         x[..., self.phase :: self.factor, self.phase :: self.factor] = y
         return self.convolution.adjoint(x)
+
+    def constants(self) -> list[Tensor]:
+        return self.convolution.constants()
 
     def guess(self, y: Tensor) -> Tensor:
         """Bicubic interpolation of y at the fine pixels, the samples placed where the operator took them."""
