@@ -12,8 +12,6 @@ your own. The names below are imported when they are first used, so `import slir
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
-
 _HOMES = {
     "denoise": "slir.tasks",
     "deblur": "slir.tasks",
@@ -35,6 +33,7 @@ _MODULES = ("operators", "weights", "losses", "solvers", "theory", "noise", "psf
 __all__ = [*_HOMES, *_MODULES, "__version__"]
 
 if TYPE_CHECKING:
+    __version__: str
     from slir.errors import FileError as FileError
     from slir.errors import InputError as InputError
     from slir.errors import SlirError as SlirError
@@ -56,10 +55,22 @@ def __getattr__(name: str) -> Any:
         value = getattr(import_module(_HOMES[name]), name)
     elif name in _MODULES:
         value = import_module(f"slir.{name}")
+    elif name == "__version__":
+        value = _installed_version()
     else:
         raise AttributeError(f"module 'slir' has no attribute {name!r}")
     globals()[name] = value
     return value
+
+
+def _installed_version() -> str:
+    """The version of the tag that was installed, so there is one place that says it: the package's own metadata."""
+    from importlib.metadata import PackageNotFoundError, version  # 20 ms that `import slir` need not take
+
+    try:
+        return version("slir")
+    except PackageNotFoundError:
+        return "0+unknown"  # the source tree is on the path, but nothing was installed
 
 
 def __dir__() -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from slir import __version__
+import slir
 from slir.errors import FileError, SlirError
 from slir.jobs import NAN, Job, Outcome, parse_sigma
 from slir.staging import SIDECAR, Stage, digest, error_maps_of
@@ -100,7 +100,7 @@ def versions() -> dict[str, str]:
     """Of what the last bits depend on."""
     from importlib.metadata import version
 
-    return {"slir": __version__, **{name: version(name) for name in ("torch", "numpy", "scipy")}}
+    return {"slir": slir.__version__, **{name: version(name) for name in ("torch", "numpy", "scipy")}}
 
 
 @dataclass(frozen=True)

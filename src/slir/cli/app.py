@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from slir import __version__
+import slir
 from slir.cli import show
 from slir.cli.bench import bench_app
 from slir.cli.calibrate import calibrate
@@ -63,7 +63,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"slir {__version__}")
+        typer.echo(f"slir {slir.__version__}")
         raise typer.Exit
 
 
