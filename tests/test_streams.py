@@ -28,13 +28,13 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setattr(treatment, "default_model", lambda operator, sigma: SMALL)
     monkeypatch.setattr(streams, "LARGE", 1)
     monkeypatch.setattr(streams, "tile_side", lambda model, device: 128)
-    by = streams._Windows.restored
+    by = streams.Windows.restored
 
     def restored(self: Any, piece: Any) -> Any:
         pieces.append(piece)
         return by(self, piece)
 
-    monkeypatch.setattr(streams._Windows, "restored", restored)
+    monkeypatch.setattr(streams.Windows, "restored", restored)
     return pieces
 
 
@@ -158,8 +158,8 @@ def test_windows_without_a_hole_are_copied(tmp_path: Path, windows: list[Any], m
     mask[10:14, 10:40] = 255
     io.write(tmp_path / "mask.png", Picture(mask))
     worked: list[Any] = []
-    by = streams._Windows._restored
-    monkeypatch.setattr(streams._Windows, "_restored", lambda *given: worked.append(given) or by(*given))
+    by = streams.Windows._restored
+    monkeypatch.setattr(streams.Windows, "_restored", lambda *given: worked.append(given) or by(*given))
     found = restored(tmp_path, pixels, "inpaint", sigma=0.0, mask=tmp_path / "mask.png").pixels
     assert len(worked) == 1 < len(windows)
     assert (found[mask == 0] == pixels[mask == 0]).all()

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class SlirError(Exception):
     """Base of everything that slir raises on purpose."""
+
+    #: What the error was made from, where that is not its message: to be made again in another process.
+    parts: tuple[str, ...] = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), self.parts, self.args)
 
 
 class SlirWarning(UserWarning):
@@ -17,6 +25,7 @@ class InputError(SlirError, ValueError):
     def __init__(self, argument: str, rule: str, value: object, remedy: str):
         super().__init__(f"{argument} must {rule}, but it is {value}. {remedy}")
         self.argument, self.remedy = argument, remedy
+        self.parts = (argument, rule, str(value), remedy)
 
 
 class FileError(SlirError, OSError):
@@ -25,6 +34,7 @@ class FileError(SlirError, OSError):
     def __init__(self, path: object, reason: str, remedy: str):
         super().__init__(f"{path}: {reason}. {remedy}")
         self.path, self.remedy = str(path), remedy
+        self.parts = (self.path, reason, remedy)
 
 
 class FullError(SlirError, MemoryError):
@@ -33,3 +43,10 @@ class FullError(SlirError, MemoryError):
     def __init__(self, device: str, reason: str):
         remedy = "Close what else uses it, or pass device='cpu'." if device != "cpu" else "Close what else uses it."
         super().__init__(f"the memory of {device} is full, even for the smallest pieces ({reason}). {remedy}")
+        self.parts = (device, reason)
+
+
+def _again(kind: type[SlirError], parts: tuple[str, ...], args: tuple[Any, ...]) -> SlirError:
+    error = kind(*(parts or args))
+    error.args = args  # the message may have been reworded since
+    return error

@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -25,11 +25,12 @@ from slir.errors import FileError, InputError, SlirWarning
 from slir.staging import error_maps_of, sidecar_of, staged
 
 if TYPE_CHECKING:
-    from slir.streams import Work
+    from slir.streams import Found, Work
     from slir.trust.explain import Explanation
 
 Task = Literal["denoise", "deblur", "upsample", "inpaint"]
 Progress = Callable[[int, int, str], None]
+Restore = Callable[[io.Source, io.Sink, "Work", Progress | None], "Found"]
 ESTIMATED = ("auto", "poisson-gaussian")
 NAN = "nan"
 
@@ -181,11 +182,19 @@ class Watch:
     keep: Callable[[int, Any], None] | None = None
 
 
-def run(job: Job, *, sidecar: bool = True, progress: Progress | None = None, watch: Watch | None = None) -> Outcome:
+def run(
+    job: Job,
+    *,
+    sidecar: bool = True,
+    progress: Progress | None = None,
+    watch: Watch | None = None,
+    restore: Restore | None = None,
+) -> Outcome:
     """Restore a file: its output is put in place whole, with its sidecar, or not at all.
 
     sidecar : write `OUT.json` beside the output. Without it, one that tells of the output's predecessor is removed.
     progress : called as progress(done, total, what). watch : the same, for those who want to see more.
+    restore : what restores an open file into another; None for `slir.streams.restore_file`, which does it here.
     """
     from slir import sidecars
 
@@ -196,10 +205,10 @@ def run(job: Job, *, sidecar: bool = True, progress: Progress | None = None, wat
     older = sidecars.load(place).error_maps() if ours else []
     if sidecar and place.exists() and not ours:
         raise FileError(place, "exists already and is no sidecar of slir", "Move it, or restore without a sidecar.")
-    with _caught() as told, staged(job.output) as stage, using_threads(job.threads) as threads:
+    with caught() as told, staged(job.output) as stage, using_threads(job.threads) as threads:
         start = time.perf_counter()
         inputs = sidecars.fingerprints(job) if sidecar else {}  # before the work: the output may replace the image
-        head, found = _engine(job, stage.output, watch)
+        head, found = _engine(job, stage.output, watch, restore)
         made = [own for own, lies in zip(job.outputs[1:], stage.error_maps) if lies.exists()]
         outcome = Outcome(
             seconds=time.perf_counter() - start,
@@ -222,7 +231,7 @@ def run(job: Job, *, sidecar: bool = True, progress: Progress | None = None, wat
     return outcome
 
 
-def _engine(job: Job, output: Path, watch: Watch) -> tuple[io.Head, dict[str, Any]]:
+def _engine(job: Job, output: Path, watch: Watch, restore: Restore | None) -> tuple[io.Head, dict[str, Any]]:
     """Where files meet the restoration: job.image plane by plane into `output`; and what was found on the way."""
     from slir import streams  # torch takes its time
     from slir.trust.files import ErrorMaps
@@ -238,8 +247,9 @@ def _engine(job: Job, output: Path, watch: Watch) -> tuple[io.Head, dict[str, An
         seen = {"observe": watch.observe, "keep": watch.keep, "errors": None if maps is None else maps.take}
         work = work_of(job, source.head, missing=missing, **seen)
         with sink:
-            found = streams.restore_file(source, sink, work, watch.progress)
-        return source.head, {"sigma": found.sigma, "residual": found.residual}
+            found = (restore or streams.restore_file)(source, sink, work, watch.progress)
+        head = replace(source.head, notes=(*source.head.notes, *found.notes))
+        return head, {"sigma": found.sigma, "residual": found.residual}
 
 
 def work_of(job: Job, head: io.Head, *, missing: Any, **seen: Any) -> Work:
@@ -362,7 +372,7 @@ def using_threads(wanted: int | None) -> Iterator[int]:
 
 
 @contextmanager
-def _caught() -> Iterator[Callable[[], tuple[str, ...]]]:
+def caught() -> Iterator[Callable[[], tuple[str, ...]]]:
     """Gather warnings in place of showing them: give what tells their texts so far, each once."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", SlirWarning)

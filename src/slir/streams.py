@@ -17,19 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from slir import tasks
-from slir.arrays import DataRange, canvas
-from slir.cascade import expected_error, least_noise
-from slir.compute import pick_device, sparing
+from slir.arrays import DataRange
+from slir.compute import pick_device
 from slir.errors import InputError, SlirWarning
 from slir.io import Picture, Sink, Source
 from slir.model import Model
 from slir.operators import Downsample, Identity, Mask, Operator
-from slir.restoration import Restoration, restore
 from slir.tiles import Piece, cut, scaled, tile_side
-from slir.treatment import Restored, Treatment, decide, sample
+from slir.treatment import Restored, Treatment, sample
+from slir.windows import Decision, decide_once, restore_window
 
 if TYPE_CHECKING:
     from slir.trust.explain import Explanation
@@ -94,10 +92,18 @@ class Work:
 
 @dataclass(frozen=True)
 class Found:
-    """σ and the residual in pixel values: one number, or one a channel; of a stack, root mean squares of its planes."""
+    """σ and the residual in pixel values: one number, or one a channel; of a stack, root mean squares of its planes.
+    notes: what else is worth telling, in words."""
 
     sigma: Numbers
     residual: Numbers
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of_planes(cls, found: Sequence[tuple[Any, Any]], notes: tuple[str, ...] = ()) -> Found:
+        """From (σ, residual) of each plane."""
+        sigmas, residuals = zip(*found)
+        return cls(_overall(sigmas), _overall(residuals), notes)
 
 
 def restore_file(source: Source, sink: Sink, work: Work, progress: Progress | None = None) -> Found:
@@ -105,13 +111,16 @@ def restore_file(source: Source, sink: Sink, work: Work, progress: Progress | No
     found = []
     for plane in range(source.planes):
         tell = None if progress is None else partial(_tell, progress, plane, source.planes)
-        large = source.size[0] * source.size[1] * work.factor**2 > LARGE
-        by = _by_windows if large and not _tied(work) else _whole
+        by = _by_windows if is_cut(source.size, work) else restore_whole
         if by is _by_windows and work.errors is not None:
             work.errors(plane, None, NO_ERRORS)
         found.append(by(source, plane, sink, work, tell))
-    sigmas, residuals = zip(*found)
-    return Found(_overall(sigmas), _overall(residuals))
+    return Found.of_planes(found)
+
+
+def is_cut(size: tuple[int, int], work: Work) -> bool:
+    """Whether planes of this size are restored by windows."""
+    return size[0] * size[1] * work.factor**2 > LARGE and not _tied(work)
 
 
 def explain(source: Source, plane: int, work: Work, at: tuple[int, int], *, k: int) -> Explanation:
@@ -134,8 +143,10 @@ def _tied(work: Work) -> bool:
     return circular or (work.model is not None and work.model.splitting == "admm")
 
 
-def _whole(source: Source, plane: int, sink: Sink, work: Work, progress: Progress | None) -> tuple[Any, Any]:
-    """A plane that fits into memory."""
+def restore_whole(
+    source: Source, plane: int, sink: Sink, work: Work, progress: Progress | None = None
+) -> tuple[Any, Any]:
+    """A plane that fits into memory; gives σ and the residual."""
     picture = source.read(plane)
     missing = work.blank(picture.pixels, slice(None), slice(None))
     settings: dict[str, Any] = {
@@ -164,64 +175,66 @@ def _whole(source: Source, plane: int, sink: Sink, work: Work, progress: Progres
 
 def _by_windows(source: Source, plane: int, sink: Sink, work: Work, progress: Progress | None) -> tuple[Any, Any]:
     """A plane that need not fit into memory."""
-    windows = _Windows(source, plane, work)
-    treatment, operator = windows.treatment, windows.operator
-    squares: list[np.ndarray] = []
-    lead = treatment.model_for(operator, windows.device)
-    # A mask differs from window to window, and reaches nowhere.
-    shape_of = Identity() if isinstance(operator, Mask) else operator
-    pieces = list(cut(source.size, shape_of, lead, tile_side(lead, windows.device)))
+    windows = Windows(source, plane, work)
+    lead = windows.decision.treatment.model_for(windows.decision.operator, windows.device)
+    pieces = pieces_of(source.size, work, lead, tile_side(lead, windows.device))
+    found = []
     for number, piece in enumerate(pieces):
         if progress is not None:
             progress(number, len(pieces), "restoring")
-        picture, found = windows.restored(piece)
+        picture, own = windows.restored(piece)
         rows, cols = scaled(piece.own, work.factor)
         sink.write(picture, plane=plane, rows=rows, cols=cols)
-        squares.append(np.square(found) * np.prod(_sides(piece.own)))
+        found.append(own)
     if progress is not None:
         progress(len(pieces), len(pieces), "restoring")
-    sigmas, residuals = np.sqrt(np.sum(squares, axis=0) / (source.size[0] * source.size[1]))
-    restored = Restored([], list(sigmas / windows.span), list(residuals / windows.span), [])
-    for text in treatment.doubts(restored, operator, windows.span):
-        warnings.warn(text, SlirWarning, stacklevel=4)
-    return (sigmas, residuals) if source.colour else (sigmas[0], residuals[0])
+    return summed(found, pieces, work, windows.decision.span)
 
 
-class _Windows:
-    """A plane that is read, restored and told about by windows.
+def pieces_of(size: tuple[int, int], work: Work, lead: Model, side: int) -> list[Piece]:
+    """The windows of a plane, row by row. lead: the model that does most of the work."""
+    return list(cut(size, work.operator(size), lead, side))
 
-    treatment: decided from a sample. operator: B of the whole; for inpainting, that of the sample.
+
+def summed(found: Sequence[np.ndarray], pieces: Sequence[Piece], work: Work, span: float) -> tuple[Any, Any]:
+    """σ and the residual of a plane from those of its windows, (2, C) each. Warns of what speaks against σ and B."""
+    pixels = [float(np.prod(_sides(piece.own))) for piece in pieces]
+    squares = np.sum([np.square(own) * count for own, count in zip(found, pixels)], axis=0)
+    sigmas, residuals = np.sqrt(squares / sum(pixels))
+    if work.task != "denoise":
+        restored = Restored([], list(sigmas / span), list(residuals / span), [])
+        for text in Treatment(tuple(sigmas / span)).doubts(restored, Mask(np.zeros((1, 1), bool)), span):
+            warnings.warn(text, SlirWarning, stacklevel=5)
+    return (sigmas, residuals) if len(sigmas) > 1 else (sigmas[0], residuals[0])
+
+
+class Windows:
+    """A plane that is read and restored by windows.
+
+    decision: what is the same for all of them; None decides it from a sample.
     """
 
-    def __init__(self, source: Source, plane: int, work: Work):
+    def __init__(self, source: Source, plane: int, work: Work, decision: Decision | None = None):
         self.source, self.plane, self.work = source, plane, work
         self.device = pick_device(work.device)
         self.axis = -1 if source.colour else None
         self.generator = torch.Generator().manual_seed(work.seed)
-        blocks, holes = zip(*(self._block(window) for window in sample(source.size)))
-        frame, array = canvas(np.concatenate(blocks), data_range=work.data_range, channel_axis=self.axis)
-        self.span = frame.span
-        self.operator = work.operator(source.size)
-        if work.task == "inpaint" and not np.concatenate(holes).all():
-            self.operator = Mask(np.concatenate(holes))
-        planes = frame.planes(array, self.device)
-        self.treatment: Treatment = decide(planes, self.operator, work.sigma, frame.span, work.model)
-        self.units = [self._unit(noise) for noise in self.treatment.noises()]
+        self.decision = self._decided() if decision is None else decision
+
+    def _decided(self) -> Decision:
+        blocks, holes = zip(*(self._block(window) for window in sample(self.source.size)))
+        operator, missing = self.work.operator(self.source.size), np.concatenate(holes)
+        if self.work.task == "inpaint" and not missing.all():
+            operator = Mask(missing)
+        told: dict[str, Any] = {"data_range": self.work.data_range, "channel_axis": self.axis, "device": self.device}
+        pixels = np.concatenate(blocks)
+        return decide_once(pixels, operator, self.work.sigma, self.source.size, model=self.work.model, **told)
 
     def _block(self, window: Window) -> tuple[np.ndarray, np.ndarray]:
         """Pixels of a window, an inconspicuous value where they are missing; and where that is."""
         pixels = self.source.read(self.plane, *window).pixels
         missing = self.work.blank(pixels, *window)
         return _covered(pixels, missing), missing
-
-    def _unit(self, noise: float) -> float | None:
-        """Of the loop, the same for all windows."""
-        if not self.treatment.model_for(self.operator, self.device).learnt:
-            return None
-        missing = isinstance(self.operator, Mask)
-        shape = tuple(self.operator.missing.shape) if isinstance(self.operator, Mask) else self.source.size
-        size = (shape[0], shape[1])
-        return expected_error(self.operator, least_noise(noise), size if missing else self.operator.x_shape(size))
 
     def restored(self, piece: Piece) -> tuple[Picture, np.ndarray]:
         """What a piece answers for, and (2, C): σ and the residual of each channel, in pixel values."""
@@ -252,8 +265,8 @@ class _Windows:
     def _is_done(self, missing: np.ndarray) -> bool:
         """Whether the pixels that a piece answers for are to stay as they are."""
         if self.work.task == "inpaint":
-            return not any(self.treatment.sigmas) and not missing.any()
-        return self.treatment.leaves(self.operator)
+            return not any(self.decision.treatment.sigmas) and not missing.any()
+        return self.decision.treatment.leaves(self.decision.operator)
 
     def _restored(self, picture: Picture, missing: np.ndarray, piece: Piece) -> tuple[np.ndarray, np.ndarray]:
         """All that is seen of a piece, on x's pixels."""
@@ -263,23 +276,14 @@ class _Windows:
         filled = fill(picture.pixels, missing)
         operator = Mask(missing) if inpaint else piece.operator
         assert operator is not None  # `_tied` has seen to it
-        frame, array = canvas(filled, **settings)
-        shape = picture.size
-
-        def one(plane: Tensor, model: Model, noise: float, number: int) -> Restoration:
-            unit = self.units[number]
-            own = partial(restore, plane, operator, model, sigma=noise, unit=unit, generator=self.generator)
-            outcome = sparing(own, self.device)
-            return replace(outcome, x=operator.crop(outcome.x, shape))
-
-        restored = self.treatment.restore(frame.planes(array, self.device), self.operator, one)
-        pixels = np.asarray(frame.image(restored.planes))
+        told = {**settings, "device": self.device, "generator": self.generator}
+        pixels, found = restore_window(filled, operator, self.decision, **told)
         if inpaint:
             kept = missing if self.axis is None else missing[..., None]
-            pixels = pixels if any(restored.sigmas) else np.where(kept, pixels, picture.pixels)
+            pixels = pixels if found[0].any() else np.where(kept, pixels, picture.pixels)
         else:
             pixels = _emptied(pixels, missing, self.work.factor)
-        return pixels, np.array([restored.sigmas, restored.residuals]) * self.span
+        return pixels, found
 
 
 def _covered(pixels: np.ndarray, missing: np.ndarray) -> np.ndarray:
