@@ -48,7 +48,8 @@ def some_missing(height: int, width: int, seed: int = 0) -> np.ndarray:
 
 
 def sparse(rows: int, cols: int, seed: int = 0) -> scipy.sparse.csr_array:
-    return scipy.sparse.random_array((rows, cols), density=0.2, rng=rng(seed), format="csr")
+    draws = rng(seed).random((2, rows, cols))
+    return scipy.sparse.csr_array(np.where(draws[0] < 0.2, draws[1], 0.0))
 
 
 # name: the operator, the shape of x
