@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 
-.PHONY: demo test lint format bench docs gallery clean
+.PHONY: demo test test-adapters lint format bench docs gallery clean
 
 # The stamps say which set of packages the environment holds; they are made anew when the lists change.
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -39,6 +39,11 @@ test: $(VENV)/installed-dev $(VENV)/chromium
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
+
+# The adapters with BenchOpt, whose 360 MB are not worth it for every run of the tests.
+test-adapters: $(VENV)/installed-dev
+	@$(PIP) install --constraint constraints.txt benchopt
+	@$(BIN)/python -m pytest tests/test_adapters_*.py
 
 lint: $(VENV)/installed-dev
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

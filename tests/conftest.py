@@ -8,6 +8,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from torchvision_ops import name_missing_operators
+
+name_missing_operators()
+
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # the others are at work too
 

@@ -1,0 +1,23 @@
+"""slir as it ships: one cascade a task, whatever the PSF, the mask and the noise level."""
+
+import torch
+from benchopt import BaseSolver
+
+from slir import restore
+from slir.defaults import default_model
+
+
+class Solver(BaseSolver):
+    name = "slir"
+    sampling_strategy = "run_once"
+    requirements = ["pip::slir"]
+
+    def set_objective(self, y, operator, sigma):
+        self.y, self.operator, self.sigma = torch.from_numpy(y), operator, sigma
+        self.model = default_model(operator, sigma)
+
+    def run(self, _):
+        self.x = restore(self.y, self.operator, self.model, sigma=self.sigma).x
+
+    def get_result(self):
+        return {"x": self.x.numpy()}
