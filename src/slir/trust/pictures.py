@@ -41,11 +41,11 @@ def error_picture(error: np.ndarray, *, high: float | None = None, unit: str = "
     return np.array(sheet)
 
 
-def explanation_picture(explanation: Explanation, zoom: int) -> np.ndarray:
+def explanation_picture(explanation: Explanation, zoom: int, *, width: int | None = None) -> np.ndarray:
     """First the patch as it is restored and the pull, then the examples by weight, all with the patch's contrast.
 
     Examples are drawn without their means, which is how they enter the sum; what a negative weight takes away is drawn
-    as it is.
+    as it is. width: what the picture is to stay within, if two columns can; None takes eight.
     """
     font = ImageFont.load_default()
     shapes = explanation.patches - explanation.patches.mean((1, 2), keepdims=True)
@@ -59,11 +59,12 @@ def explanation_picture(explanation: Explanation, zoom: int) -> np.ndarray:
         cells.append((shape, f"{weight:+.3f}", f"{source} {row},{col}"))
     side = explanation.size * zoom
     wide, tall = max(side, 120) + 16, side + 42
-    rows = 1 + -(-(len(cells) - 2) // COLUMNS)
-    sheet = Image.new("RGB", (wide * min(COLUMNS, max(2, len(cells) - 2)) + 16, tall * rows + 16), "white")
+    columns = COLUMNS if width is None else max(2, (width - 16) // wide)
+    rows = 1 + -(-(len(cells) - 2) // columns)
+    sheet = Image.new("RGB", (wide * min(columns, max(2, len(cells) - 2)) + 16, tall * rows + 16), "white")
     draw = ImageDraw.Draw(sheet)
     for number, (values, title, below) in enumerate(cells):
-        at_row, at_col = (0, number) if number < 2 else (1 + (number - 2) // COLUMNS, (number - 2) % COLUMNS)
+        at_row, at_col = (0, number) if number < 2 else (1 + (number - 2) // columns, (number - 2) % columns)
         left, top = 16 + at_col * wide, 8 + at_row * tall
         contrast = max(float(np.abs(values).max()), 1e-6)
         grey = np.rint(127.5 + 127.5 * values / contrast).astype(np.uint8)
