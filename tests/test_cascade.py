@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from torch import Tensor
 
 from reference import cascade as reference
 from reference import operators as reference_operators
-from slir import cascade, learning, psf, views
+from slir import cascade, learning, partition, psf, views
+from slir.carrying import looked
 from slir.cascade import (
     BankWeights,
     CellMaps,
@@ -30,12 +31,15 @@ from slir.cascade import (
     smooth_start,
 )
 from slir.cells import DirectionCells, OneCell, TreeCells, direction_cells, tree_cells
+from slir.crews import LocalCrew
+from slir.crops import Case, Crop, draw_crops
 from slir.errors import InputError
 from slir.families import AnyBlur, AnyDownsampling, AnyMask, Family, Fixed, Noise
 from slir.io.models import load
-from slir.learning import draw_cases, fit_cascade
+from slir.learning import fit_cascade, fit_stage
 from slir.model import Model
 from slir.operators import Blur, Compose, Downsample, Identity, Linear, Mask, Operator
+from slir.partition import Partition
 from slir.plans import Plan, StagePlan, cascade_plan
 from slir.restoration import advance, begin_learnt, restore
 from slir.similar import collaborate, faded, match
@@ -924,13 +928,19 @@ def test_a_stage_that_does_harm_is_left_out() -> None:
 
 # Cross-fitting
 
+CPU = torch.device("cpu")
+
+
+def crew(crops: list[Crop]) -> LocalCrew:
+    return LocalCrew.of(crops, CPU)
+
 
 def test_cases_are_drawn_fold_by_fold() -> None:
     planes = [torch.from_numpy(image) for image in IMAGES[:5]]
 
-    def drawn(groups: list[int], folds: int, images: list[Tensor] = planes) -> list[learning.Case]:
+    def drawn(groups: list[int], folds: int, images: list[Tensor] = planes) -> list[Case]:
         generator = torch.Generator().manual_seed(0)
-        return draw_cases(images, groups, Noise(0.1, 0.1), 10, 32, folds, generator, torch.device("cpu"))
+        return crew(draw_crops(images, groups, Noise(0.1, 0.1), 10, 32, folds, generator)).cases
 
     assert [case.fold for case in drawn([0, 1, 2, 3, 4], 4)] == [0, 1, 2, 3, 0] * 2
     assert [case.fold for case in drawn([0, 0, 1, 1, 1], 4)] == [0, 0, 1, 1, 1] * 2
@@ -974,10 +984,11 @@ def test_a_case_is_carried_on_by_maps_without_its_fold(monkeypatch: pytest.Monke
     generator = torch.Generator().manual_seed(0)
     plan = tiny_plan("denoise")
     planes = [torch.from_numpy(image) for image in IMAGES]
-    cases = draw_cases(planes, range(8), FAMILIES["denoise"], 8, 64, 4, generator, torch.device("cpu"))
-    before = [case.state for case in cases]
-    partition = learning._Partition(cases, plan, generator)
-    stage, _ = learning._fit_stage(cases, plan.stages[0], plan, partition, 4, generator, last=False)
+    carried = crew(draw_crops(planes, range(8), FAMILIES["denoise"], 8, 64, 4, generator))
+    before = [case.state for case in carried.cases]
+    found_on = Partition(carried, plan, generator, CPU)
+    stage, _, _ = fit_stage(carried, plan.stages[0], plan, found_on, generator, last=False)
+    cases = carried.cases
     assert isinstance(stage.regression, CellMaps)
     assert torch.equal(stage.regression.maps, found[0].maps)
     for case, state in zip(cases, before):
@@ -995,17 +1006,17 @@ def test_banks_for_a_case_do_not_know_its_fold() -> None:
     """Every pair of a bank without a fold is one of the whole bank, and none is of a case of that fold."""
     generator, plan = torch.Generator().manual_seed(0), tiny_plan("denoise")
     planes = [torch.from_numpy(image) for image in IMAGES]
-    cases = draw_cases(planes, range(8), FAMILIES["denoise"], 8, 40, 4, generator, torch.device("cpu"))
+    carried = crew(draw_crops(planes, range(8), FAMILIES["denoise"], 8, 40, 4, generator))
     stage = LearntStage(NOTHING, plan.stages[0].views, 1.0, 0.0)
-    shown = [look(case.state, stage.views, 1.0)[0] for case in cases]
-    whole, parts = learning._fit_bank(cases, shown, stage, NadarayaWatson(), 4, 160, generator)
+    carried.move(looked, stage.views, 1.0)
+    whole, parts = learning._fit_bank(carried, stage, NadarayaWatson(), 160, generator)
     assert isinstance(whole, BankWeights)
     assert len(whole.features) == 160
     for fold, part in enumerate(parts):
         assert isinstance(part, BankWeights)
         assert len(part.features) == len(part.wanted) == 120
-        for case, images in zip(cases, shown):
-            seen, patches = stage.features(images, case.state.z, stage.grid((40, 40)))
+        for case in carried.cases:
+            seen, patches = stage.features(case.views, case.state.z, stage.grid((40, 40)))
             wanted = stage.grid((40, 40)).extract(case.clean) - patches
             known = {tuple(pair) for pair in torch.cat([seen, wanted], 1).tolist()}
             found = sum(tuple(pair) in known for pair in torch.cat([part.features, part.wanted], 1).tolist())
@@ -1017,38 +1028,41 @@ def test_cells_are_found_through_the_error_of_the_estimate(kind: str, monkeypatc
     """Clean patches are seen with errors of the covariance that the estimate's have."""
     generator, plan = torch.Generator().manual_seed(0), tiny_plan("denoise", partition=kind)
     planes = [torch.from_numpy(image) for image in IMAGES[:4]]
-    cases = draw_cases(planes, range(4), FAMILIES["denoise"], 4, 40, 4, generator, torch.device("cpu"))
-    partition = learning._Partition(cases, dataclasses.replace(plan, patches=40_000), generator)
+    carried = crew(draw_crops(planes, range(4), FAMILIES["denoise"], 4, 40, 4, generator))
+    cells = Partition(carried, dataclasses.replace(plan, patches=40_000), generator, CPU)
     found: list[Tensor] = []
     name = f"{kind}_cells" if kind == "tree" else "direction_cells"
-    monkeypatch.setattr(learning, name, lambda seen, *args, **kwargs: found.append(seen))
+    monkeypatch.setattr(partition, name, lambda seen, *args, **kwargs: found.append(seen))
     root = torch.eye(63, dtype=torch.float64) + 0.5 * torch.eye(63, dtype=torch.float64).roll(1, 0)
     root[0] *= 3
     error = root @ root.T
-    partition.at(kind, error.float())
-    off = (found[0] - cell_features(partition.clean)).double()
+    cells.at(kind, error.float())
+    off = (found[0] - cell_features(cells.clean)).double()
     np.testing.assert_allclose((off.T @ off / len(off)).numpy(), error.numpy(), atol=0.03 * float(error.max()))
 
 
 def test_the_last_level_is_the_best_of_those_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     scores: list[float] = []
-    real = learning._mean_psnr
+    real = learning._mean
 
-    def spy(cases: list[learning.Case], images: list[Tensor]) -> float:
-        scores.append(real(cases, images))
+    def spy(values: Sequence[float]) -> float:
+        scores.append(real(values))
         return scores[-1]
 
     generator, plan = torch.Generator().manual_seed(0), tiny_plan("deblur", partition="one")
     planes = [torch.from_numpy(image) for image in IMAGES[:4]]
-    cases = draw_cases(planes, range(4), FAMILIES["deblur"], 4, 64, 4, generator, torch.device("cpu"))
-    partition = learning._Partition(cases, plan, generator)
-    monkeypatch.setattr(learning, "_mean_psnr", spy)
-    stage, _ = learning._fit_stage(cases, plan.stages[0], plan, partition, 4, generator, last=True)
-    assert len(scores) == len(learning.LEVELS)
-    off = torch.stack([case.error(case.state.z).square().mean() for case in cases]).mean().sqrt()
-    assert stage.level == pytest.approx(learning.LEVELS[int(np.argmax(scores))] * float(off))
-    assert real(cases, [case.state.x for case in cases]) == max(scores)
-    assert len(set(scores)) == len(scores)
+    carried = crew(draw_crops(planes, range(4), FAMILIES["deblur"], 4, 64, 4, generator))
+    found_on = Partition(carried, plan, generator, CPU)
+    monkeypatch.setattr(learning, "_mean", spy)
+    stage, _, ends = fit_stage(carried, plan.stages[0], plan, found_on, generator, last=True)
+    of_patches, *tried = scores
+    assert len(tried) == len(learning.LEVELS)
+    off = torch.stack([case.error(case.state.z).square().mean() for case in carried.cases]).mean().sqrt()
+    assert stage.level == pytest.approx(learning.LEVELS[int(np.argmax(tried))] * float(off))
+    assert real([case.psnr(case.state.x) for case in carried.cases]) == max(tried)
+    assert real([case.psnr(case.state.z) for case in carried.cases]) == of_patches == tried[0]
+    assert ends == {0.0: of_patches, stage.level: max(tried)}
+    assert len(set(tried)) == len(tried)
 
 
 # Plans and errors
@@ -1118,7 +1132,7 @@ def test_what_an_operator_sees_may_lie_anywhere() -> None:
     """Three times the picture: its white is 3, and training sees that."""
     family = Fixed(Linear(3 * sparse.eye(32**2), (32, 32), (32, 32)), 0.01)
     generator = torch.Generator().manual_seed(0)
-    for case in draw_cases([torch.from_numpy(IMAGES[0])], [0], family, 8, 32, 4, generator, torch.device("cpu")):
+    for case in crew(draw_crops([torch.from_numpy(IMAGES[0])], [0], family, 8, 32, 4, generator)).cases:
         off = (case.state.y - 3 * case.clean) * case.state.unit
         assert float(off.abs().max()) < 0.06
 

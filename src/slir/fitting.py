@@ -114,6 +114,7 @@ def fit(
     sigma: float | tuple[float, float] | None = None,
     factor: int = 2,
     method: str = "cascade",
+    cluster: Any = None,
     **settings: Any,
 ) -> Model:
     """Learn from clean images (grey or colour, integer or float in [0, 1]) how to undo a degradation.
@@ -125,11 +126,16 @@ def fit(
     factor: of upsampling, where task is given.
     method: "cascade", with the settings of `slir.learning.fit_cascade`, or "paper", with those of `paper_model`, which
         wants an operator and one sigma.
+    cluster: for a cascade, who does the work: None is this process; "local", "local:4" (processes on this machine), or
+        the address of a Dask scheduler ("tcp://10.0.0.1:8786"), or a `distributed.Client`. The model is the same.
 
     >>> model = slir.fit(pictures, task="deblur")
     >>> model = slir.fit(pictures, operator=slir.operators.Blur(psf), sigma=0.01)
     """
     if method == "paper":
+        if cluster is not None:
+            remedy = "Its bank is drawn in seconds; leave the cluster out."
+            raise InputError("cluster", "be left out for method 'paper'", repr(cluster), remedy)
         if operator is None or isinstance(sigma, tuple) or sigma is None:
             remedy = "Pass operator=slir.operators.Blur(psf), sigma=0.01, say; method='cascade' serves a whole task."
             raise InputError("operator and sigma", "be given for method 'paper'", f"{operator}, {sigma}", remedy)
@@ -139,6 +145,8 @@ def fit(
     from slir.learning import fit_cascade
 
     family = family_for(task, operator, sigma, factor)
+    if cluster is not None:
+        return fit_cascade(images, family, cluster=cluster, **settings)
     return sparing(lambda: fit_cascade(images, family, **settings), pick_device(settings.get("device")))
 
 

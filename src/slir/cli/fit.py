@@ -63,6 +63,14 @@ def fit(
         int, typer.Option(min=1, help="paper: how many patches to learn from. More are better and slower.")
     ] = 10_000,
     device: options.Device = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="local[:N]|ADDRESS",
+            help="cascade: learn on a Dask cluster: on N processes of this machine, or on the workers of the scheduler "
+            "at ADDRESS (tcp://host:8786). The model is the same.",
+        ),
+    ] = None,
     data_range: options.Range = None,
     seed: options.Seed = 0,
     force: options.Force = False,
@@ -81,6 +89,7 @@ def fit(
     slir fit photos/ -o large.safetensors --task upsample --factor 3 --crops 200
     slir fit scans/ -o holes.safetensors --task inpaint --missing 80%
     slir fit photos/ -o paper.safetensors --task denoise --method paper --sigma 25
+    slir fit photos/ -o mine.safetensors --task deblur --crops 1000 --cluster tcp://10.0.0.1:8786
     """
     degradation = clean.Degradation(
         task=task,
@@ -94,6 +103,9 @@ def fit(
     )
     if method == "paper":
         degradation.check_whole("--method paper")
+        if cluster is not None:
+            remedy = "Its bank is drawn in seconds; leave the cluster out."
+            raise InputError("--cluster", "be left out with --method paper", cluster, remedy)
     degradation.check()
     if method == "paper" and sigma is None:
         raise InputError("--sigma", "be given with --method paper", "missing", "Pass the noise to expect, such as 1%.")
@@ -109,7 +121,8 @@ def fit(
         operator = degradation.operator(whole=method == "paper")
         settings: dict[str, Any] = {"loss": loss, "weights": weights, "m": patches}
         if method == "cascade":
-            settings = {"crops": crops, "cells": cells, "stages": stages, "progress": progress or None}
+            settings = {"crops": crops, "cells": cells, "stages": stages, "cluster": cluster}
+            settings["progress"] = progress or None
         model = slir.fit(
             [pixels for _, pixels in pictures],
             task=task if operator is None else None,

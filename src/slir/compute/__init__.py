@@ -11,7 +11,7 @@ from slir.compute.memory import (
     sparing,
 )
 from slir.compute.recording import replayed
-from slir.compute.threads import side_by_side
+from slir.compute.threads import one_thread, side_by_side
 
 __all__ = [
     "chunks",
@@ -22,6 +22,7 @@ __all__ = [
     "memory_for_tiles",
     "sparing",
     "side_by_side",
+    "one_thread",
     "replayed",
     "pick_device",
 ]

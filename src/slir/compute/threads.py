@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -27,3 +28,17 @@ def side_by_side(work: Callable[[Piece], Result], pieces: Iterable[Piece], devic
     finally:
         pool.shutdown(cancel_futures=True)  # where one failed, or Ctrl-C was pressed, the rest is not begun
         torch.set_num_threads(threads)  # threads that begin from here on take the number that was set last
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """What this thread computes is computed by it alone: sums that cores share round otherwise."""
+    before = torch.get_num_threads()
+    if before == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

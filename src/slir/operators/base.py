@@ -41,6 +41,9 @@ class Operator(ABC):
     recordable: bool = False
     """Whether, on a GPU, applying B or its inverse hint once more only launches the same work once more."""
 
+    shareable: bool = False
+    """Whether several threads may apply B at once. While a model is learnt, one that is not is applied by one alone."""
+
     @abstractmethod
     def y_shape(self, x_shape: Shape) -> Shape:
         """The shape of Bx for x of this shape. Raises InputError when B does not fit such an x."""

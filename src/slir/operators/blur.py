@@ -38,6 +38,7 @@ class Blur(Operator):
     """
 
     recordable = True
+    shareable = True
 
     def __init__(self, psf: Tensor | np.ndarray, border: Border = "unknown"):
         self.psf = checked_psf(psf)

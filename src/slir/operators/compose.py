@@ -16,6 +16,7 @@ class Compose(Operator):
         self.outer, self.inner = outer, inner
         self.scale = inner.scale * outer.scale
         self.reach = inner.reach + inner.scale * outer.reach
+        self.shareable = inner.shareable and outer.shareable
 
     def y_shape(self, x_shape: Shape) -> Shape:
         return self.outer.y_shape(self.inner.y_shape(x_shape))

@@ -204,34 +204,37 @@ class Convolution:
     def _spectrum(self, shape: Shape, like: Tensor, shift: Shape = (0, 0), kind: Spectrum = "plain") -> Tensor:
         """b, its conjugate, or |b|²."""
         key = (shape, shift, like.dtype, like.device, kind)
-        if key not in self._spectra:
-            padded = F.pad(self.psf.double(), (0, shape[1] - self.size[1], 0, shape[0] - self.size[0]))
-            spectrum = torch.fft.rfft2(padded.roll((-shift[0], -shift[1]), (0, 1)))
-            if kind == "power":
-                self._keep(key, spectrum.abs().square().to(like))
-            else:
-                complex_type = torch.complex128 if like.dtype == torch.float64 else torch.complex64
-                own = spectrum.conj().resolve_conj() if kind == "conjugate" else spectrum
-                self._keep(key, own.to(like.device, complex_type))
-        return self._spectra[key]
+        found = self._spectra.get(key)
+        if found is not None:
+            return found
+        padded = F.pad(self.psf.double(), (0, shape[1] - self.size[1], 0, shape[0] - self.size[0]))
+        spectrum = torch.fft.rfft2(padded.roll((-shift[0], -shift[1]), (0, 1)))
+        if kind == "power":
+            return self._keep(key, spectrum.abs().square().to(like))
+        complex_type = torch.complex128 if like.dtype == torch.float64 else torch.complex64
+        own = spectrum.conj().resolve_conj() if kind == "conjugate" else spectrum
+        return self._keep(key, own.to(like.device, complex_type))
 
     def _seen(self, shape: Shape, fast: Shape, like: Tensor) -> Tensor:
         """One where a transform of size `fast` holds y, the valid part for x of this shape, and zero elsewhere."""
         key = (shape, fast, like.dtype, like.device)
-        if key not in self._spectra:
-            seen = torch.zeros(fast, dtype=like.dtype)
-            seen[self.size[0] - 1 : shape[0], self.size[1] - 1 : shape[1]] = 1
-            self._keep(key, seen.to(like.device))
-        return self._spectra[key]
+        found = self._spectra.get(key)
+        if found is not None:
+            return found
+        seen = torch.zeros(fast, dtype=like.dtype)
+        seen[self.size[0] - 1 : shape[0], self.size[1] - 1 : shape[1]] = 1
+        return self._keep(key, seen.to(like.device))
 
     def constants(self) -> list[Tensor]:
         """The spectra and windows that are kept."""
         return list(self._spectra.values())
 
-    def _keep(self, key: tuple, value: Tensor) -> None:
+    def _keep(self, key: tuple, value: Tensor) -> Tensor:
+        """The value. Another thread may clear what is kept at any time, so nobody looks it up after this."""
         if len(self._spectra) >= KEPT:
             self._spectra.clear()
         self._spectra[key] = value
+        return value
 
 
 def _roughness(shape: Shape, like: Tensor, ridge: float, smooth: float) -> Tensor:

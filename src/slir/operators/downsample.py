@@ -67,6 +67,7 @@ class Downsample(Operator):
     """
 
     recordable = True
+    shareable = True
 
     def __init__(
         self, factor: int, antialias: Antialias = "bicubic", *, phase: int | None = None, border: Border = "reflect"

@@ -13,6 +13,7 @@ class Identity(Operator):
     """y = x + ε."""
 
     reach = 0
+    shareable = True
 
     def y_shape(self, x_shape: Shape) -> Shape:
         return x_shape

@@ -21,6 +21,7 @@ class Mask(Operator):
 
     reach = 0
     recordable = True
+    shareable = True
 
     def __init__(self, missing: Tensor | np.ndarray):
         missing = torch.as_tensor(np.asarray(missing) if not isinstance(missing, Tensor) else missing)

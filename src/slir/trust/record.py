@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,8 @@ from slir.trust.intervals import Calibration, calibrate_errors
 from slir.views import State
 
 if TYPE_CHECKING:
-    from slir.learning import Case
+    from slir.crews import Crew
+    from slir.crops import Case
 
 PIXELS = 200_000
 """Held-out pixels to learn from, equally many from each crop."""
@@ -74,30 +74,28 @@ def expected_error_map(state: State, model: Model, *, exact: bool = False) -> Te
     return error
 
 
-def learn_trust(cases: Sequence[Case], stage: AnyStage, what: dict[str, Any], *, seed: int = 0) -> Trust:
-    """From finished restorations of pictures that the model was not fitted on.
+def learn_trust(crew: Crew, stage: AnyStage, what: dict[str, Any], *, seed: int = 0) -> Trust:
+    """From finished restorations of pictures that the model was not fitted on, which a crew has in hands.
 
     Expectations are learnt from one half of the crops and calibrated on the other; then the other way round, so that
     both halves count in the table. What is kept expects by all of them.
     """
     generator = torch.Generator().manual_seed(seed)
-    each = -(-PIXELS // len(cases))
-    order = {picture: number for number, picture in enumerate(dict.fromkeys(case.picture for case in cases))}
+    counts, pictures, sigmas, units = zip(*crew.ask(_facts))
+    each = -(-PIXELS // len(counts))
+    some = [torch.randperm(count, generator=generator)[:each] for count in counts]
+    order = {picture: number for number, picture in enumerate(dict.fromkeys(pictures))}
     names: tuple[str, ...] = ()
     parts: list[tuple[Tensor, Tensor, Tensor]] = []
-    for number, case in enumerate(cases):
-        pixels = _pixels(case, each, generator)
-        names, seen = gather(case.state, stage, pixels)
-        errors = (case.state.x - case.clean).flatten()[pixels]
+    for number, (names, seen, errors) in enumerate(crew.ask(_evidence_at, stage, each=some)):  # noqa: B007
         # Crops of one picture may be alike, so a picture belongs to one half whole, if there are two.
-        half = (order[case.picture] if len(order) > 1 else number) % 2
-        parts.append((seen.cpu(), errors.cpu(), torch.full((len(pixels),), half)))
+        half = (order[pictures[number]] if len(order) > 1 else number) % 2
+        parts.append((seen, errors, torch.full((len(errors),), half)))
     seen, errors, halves = (torch.cat(column) for column in zip(*parts))
     expected = torch.empty_like(errors)
     for own in (0, 1):
         others = fit_error_model(names, seen[halves != own], errors[halves != own])
         expected[halves == own] = others.log_square_from(seen[halves == own])
-    sigmas, units = zip(*((case.state.sigma * case.state.unit, case.state.unit) for case in cases))
     return Trust(
         fit_error_model(names, seen, errors),
         calibrate_errors(expected, errors),
@@ -107,12 +105,23 @@ def learn_trust(cases: Sequence[Case], stage: AnyStage, what: dict[str, Any], *,
     )
 
 
-def _pixels(case: Case, count: int, generator: torch.Generator) -> Tensor:
-    """Some of those that y shows and that are not known beforehand, counted row by row."""
-    open_ = torch.zeros(case.clean.shape, dtype=torch.bool)
-    open_[case.inside] = True
+def _facts(case: Case) -> tuple[int, int, float, float]:
+    """How many pixels there are to learn from, the picture, σ and the unit."""
+    return int(_open(case).sum()), case.picture, case.state.sigma * case.state.unit, case.state.unit
+
+
+def _evidence_at(case: Case, some: Tensor, stage: AnyStage) -> tuple[tuple[str, ...], Tensor, Tensor]:
+    """What is evident at some of the pixels, by names, and their errors."""
+    pixels = _open(case).flatten().nonzero()[:, 0][some].to(case.clean.device)
+    names, seen = gather(case.state, stage, pixels)
+    return names, seen.cpu(), (case.state.x - case.clean).flatten()[pixels].cpu()
+
+
+def _open(case: Case) -> Tensor:
+    """Which pixels y shows and nobody knows beforehand: (H, W)."""
+    found = torch.zeros(case.clean.shape, dtype=torch.bool)
+    found[case.inside] = True
     operator = case.state.operator
     if isinstance(operator, Mask) and case.state.sigma * case.state.unit <= 1.01 * ROUNDING:
-        open_ &= operator.missing.cpu()
-    places = open_.flatten().nonzero()[:, 0]
-    return places[torch.randperm(len(places), generator=generator)[:count]].to(case.clean.device)
+        found &= operator.missing.cpu()
+    return found

@@ -13,9 +13,11 @@ patches of one image are far from it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -59,6 +61,42 @@ class Sums:
                 self.energy[fold, c] += t.double().square().sum()
                 self.pairs[fold, c] += size
                 start += size
+
+    def __iadd__(self, other: Sums) -> Sums:
+        for own, more in zip(self.tensors, other.tensors):
+            own += more
+        return self
+
+    def __add__(self, other: Sums) -> Sums:
+        return Sums.made_of(own + more for own, more in zip(self.tensors, other.tensors))
+
+    @classmethod
+    def side_by_side(cls, folds: Sequence[Sums]) -> Sums:
+        """Those of several folds, each from one of these."""
+        return cls.made_of(torch.cat(own) for own in zip(*(sums.tensors for sums in folds)))
+
+    @classmethod
+    def made_of(cls, tensors: Iterable[Tensor]) -> Sums:
+        made = cls.__new__(cls)
+        made.outer, made.cross, made.energy, made.pairs = tensors
+        return made
+
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return self.outer, self.cross, self.energy, self.pairs
+
+    def to(self, device: torch.device | str) -> Sums:
+        return Sums.made_of(own.to(device) for own in self.tensors)
+
+    def __getstate__(self) -> list[np.ndarray]:
+        """For other processes: arrays travel without being copied, tensors do not."""
+        return [own.cpu().numpy() for own in self.tensors]
+
+    def __setstate__(self, arrays: list[np.ndarray]) -> None:
+        # What arrives may be read-only, and is only read: whoever adds to it adds out of place first.
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+            self.outer, self.cross, self.energy, self.pairs = map(torch.from_numpy, arrays)
 
     def without(self, fold: int | None) -> _Part:
         """The sums over all folds but one, or over all."""
