@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from dataclasses import dataclass
 from os import PathLike
@@ -18,6 +19,12 @@ GREY = (0.299, 0.587, 0.114)
 
 Array = np.ndarray | Tensor
 DataRange = float | tuple[float, float] | None
+
+
+def is_lazy(image: Any) -> bool:
+    """Whether this is an array of Dask. Dask is not imported to find that out."""
+    dask = sys.modules.get("dask.array")
+    return dask is not None and isinstance(image, dask.Array)
 
 
 def as_numpy(image: Any, argument: str = "image") -> np.ndarray:

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from slir.errors import FileError, SlirError
 from slir.io import Head
@@ -70,6 +70,7 @@ def run(
     on_error: OnError = "continue",
     workers: int = 1,
     progress: BatchProgress | None = None,
+    cluster: Any = None,
 ) -> Iterator[Report]:
     """Do the jobs; give a report of each as soon as it is done. Folders of outputs are made as needed.
 
@@ -77,6 +78,7 @@ def run(
     workers : how many processes share the work; 1 works in this one. Each uses as many threads as its jobs say; jobs
         that do not say get one each, so that results do not depend on the number of workers.
     progress : called as progress(number of the job, done, total, what).
+    cluster : a `distributed.Client`, whose workers then share the work; they see the same disks.
 
     Closing the iterator, or Ctrl-C, stops the work at once and leaves nothing half-written.
     """
@@ -85,7 +87,11 @@ def run(
     if len(jobs) > 1:
         jobs = [_alone(job) for job in jobs]
     stopped = False
-    if workers <= 1:
+    if cluster is not None:
+        from slir.cluster import batch as on_cluster
+
+        reports = on_cluster.spread(cluster, jobs, policy, lambda: stopped)
+    elif workers <= 1:
         reports = _in_this_process(jobs, policy, progress)
     else:
         from slir.workers import spread
@@ -95,7 +101,7 @@ def run(
         for report in reports:
             stopped = stopped or (report.status == "failed" and on_error == "stop")
             yield report
-            if stopped and workers <= 1:
+            if stopped and workers <= 1 and cluster is None:
                 return
     finally:
         reports.close()

@@ -245,7 +245,8 @@ def _engine(job: Job, output: Path, watch: Watch, restore: Restore | None) -> tu
         if maps is not None:
             opened.enter_context(maps)
         seen = {"observe": watch.observe, "keep": watch.keep, "errors": None if maps is None else maps.take}
-        work = work_of(job, source.head, missing=missing, **seen)
+        own = job if restore is None else replace(job, device=None)  # the device is then others' affair
+        work = work_of(own, source.head, missing=missing, **seen)
         with sink:
             found = (restore or streams.restore_file)(source, sink, work, watch.progress)
         head = replace(source.head, notes=(*source.head.notes, *found.notes))

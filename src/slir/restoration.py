@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from slir.arrays import is_lazy
 from slir.cascade import expected_error, least_noise, smooth_start
 from slir.model import AnyStage, Model, Stage, Wish, gathered
-from slir.operators import Operator
+from slir.operators import Mask, Operator
 from slir.solvers.admm import Dual
 from slir.solvers.solution import Solution, Verdict
 from slir.solvers.system import System
@@ -59,7 +60,14 @@ def restore(
     observe: called as observe(t, x) with the estimate that stage t is about to see, and once more with the last one. Of
         a cascade that is z, in which its patches agree: x stays close to y until the last stage where B is I.
     errors: say which error to expect at each pixel (`slir.trust`).
+
+    Of a y that is an array of Dask, x is one too, on the pixels that y shows, and there are no stats.
     """
+    if is_lazy(y):
+        from slir.cluster.arrays import restore_lazily
+
+        mask = operator.missing if isinstance(operator, Mask) else None
+        return Restoration(restore_lazily(y, lambda shape: operator, sigma, model=model, data_range=1.0, mask=mask))
     state = begin(y, operator, model, sigma, unit)
     dual = Dual() if model.splitting == "admm" else None
     stats: list[dict[str, Any]] = []

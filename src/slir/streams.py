@@ -234,7 +234,7 @@ class Windows:
         """Pixels of a window, an inconspicuous value where they are missing; and where that is."""
         pixels = self.source.read(self.plane, *window).pixels
         missing = self.work.blank(pixels, *window)
-        return _covered(pixels, missing), missing
+        return covered(pixels, missing), missing
 
     def restored(self, piece: Piece) -> tuple[Picture, np.ndarray]:
         """What a piece answers for, and (2, C): σ and the residual of each channel, in pixel values."""
@@ -272,7 +272,7 @@ class Windows:
         """All that is seen of a piece, on x's pixels."""
         settings: dict[str, Any] = {"data_range": self.work.data_range, "channel_axis": self.axis}
         inpaint = self.work.task == "inpaint"
-        fill = _covered if inpaint else partial(_filled, settings={**settings, "device": self.work.device})
+        fill = covered if inpaint else partial(_filled, settings={**settings, "device": self.work.device})
         filled = fill(picture.pixels, missing)
         operator = Mask(missing) if inpaint else piece.operator
         assert operator is not None  # `_tied` has seen to it
@@ -286,20 +286,20 @@ class Windows:
         return pixels, found
 
 
-def _covered(pixels: np.ndarray, missing: np.ndarray) -> np.ndarray:
+def covered(pixels: np.ndarray, missing: np.ndarray) -> np.ndarray:
     """An inconspicuous value where pixels are missing."""
     if not missing.any():
         return pixels
     known = pixels[~missing]
-    covered = pixels.copy()
-    covered[missing] = known.mean(axis=0) if known.size else 0
-    return covered
+    filled = pixels.copy()
+    filled[missing] = known.mean(axis=0) if known.size else 0
+    return filled
 
 
 def _filled(pixels: np.ndarray, missing: np.ndarray, settings: dict[str, Any]) -> np.ndarray:
     """Missing pixels filled in, so that what is to be restored has no holes."""
     if not missing.any() or missing.all():
-        return _covered(pixels, missing)
+        return covered(pixels, missing)
     return tasks.inpaint(pixels, missing, **settings)
 
 

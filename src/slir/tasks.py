@@ -1,5 +1,8 @@
 """denoise, deblur, upsample, inpaint: array in, array out, in the manner of scikit-image.
 
+An array of Dask gives an array of Dask, of which nothing is restored before it is computed (`slir.cluster.arrays`); its
+axes before height and width are planes.
+
 All of them take these keyword arguments:
 
     model         what to restore with: a `slir.Model` or the path of one (an error says if it was learnt for another
@@ -31,7 +34,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slir.arrays import Array, Canvas, DataRange, canvas
+from slir.arrays import Array, Canvas, DataRange, canvas, is_lazy
 from slir.compute import pick_device, sparing
 from slir.errors import InputError, SlirError, SlirWarning
 from slir.model import Model
@@ -171,11 +174,13 @@ def inpaint(
 
     >>> whole = slir.inpaint(image, np.isnan(image), data_range=1.0)
     """
+    options = _Options(model, data_range, channel_axis, device, rng, progress, observe, return_info)
+    if is_lazy(image):
+        return _lazily(image, lambda shape: Identity(), sigma, options, mask=mask)
     missing = mask.detach().cpu().numpy() if isinstance(mask, Tensor) else np.asarray(mask)
     missing = missing.astype(bool)
     operator = Mask(missing)
     blank = blanked(image, missing, channel_axis)
-    options = _Options(model, data_range, channel_axis, device, rng, progress, observe, return_info)
     return _restore(blank, lambda shape: operator, sigma, options, keep=~missing)
 
 
@@ -224,6 +229,8 @@ def _restore(
 
     keep: (H, W), pixels that come back as they were, to the last bit, where there is no noise.
     """
+    if is_lazy(image):
+        return _lazily(image, make, sigma, options)
     started = time.perf_counter()
     check: ForwardCheck | None = None
     frame, array = canvas(image, data_range=options.data_range, channel_axis=options.channel_axis)
@@ -272,6 +279,27 @@ def _restore(
     if not treatment.leaves(operator):
         ask = partial(_explained, array, frame, treatment, operator)
     return Result(result, stats, outlook(restored, treatment, operator, frame), ask)
+
+
+def _lazily(
+    image: Any, make: Callable[[tuple[int, int]], Operator], sigma: float | str, options: _Options, *, mask: Any = None
+) -> Any:
+    """The same for an array of Dask, which stays one."""
+    from slir.cluster.arrays import restore_lazily
+
+    for name in ("return_info", "observe", "progress"):
+        if getattr(options, name):
+            remedy = "Leave it out: nothing is done yet. Dask shows progress, dask.diagnostics.ProgressBar for one."
+            raise InputError(name, "not be asked for with a Dask array", getattr(options, name), remedy)
+    if not (options.rng is None or isinstance(options.rng, int | np.integer)):
+        raise InputError("rng", "be an int with a Dask array", type(options.rng).__name__, "Pass a seed such as 0.")
+    settings: dict[str, Any] = {"model": _given_model(options.model), "seed": int(options.rng or 0), "mask": mask}
+    shared: dict[str, Any] = {
+        "data_range": options.data_range,
+        "channel_axis": options.channel_axis,
+        "device": options.device,
+    }
+    return restore_lazily(image, make, sigma, **settings, **shared)
 
 
 def _decided(

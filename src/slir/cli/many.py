@@ -84,6 +84,17 @@ Threads = Annotated[
         rich_help_panel=FILES,
     ),
 ]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="local[:N]|ADDRESS",
+        help="Restore on a Dask cluster: on N processes of this machine, or on the workers of the scheduler at ADDRESS "
+        "(tcp://host:8786), which see the same disks. Of one file, tiles are shared out, of many, the files. After it "
+        "was stopped, or killed, the same command does what is missing of one file; --skip-existing does of many.",
+        rich_help_panel=FILES,
+    ),
+]
 DryRun = Annotated[
     bool,
     typer.Option(

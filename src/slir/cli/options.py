@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 DataRange = float | tuple[float, float] | None
-_ARGUMENTS = ("sigma", "psf", "factor", "antialias", "mask", "model", "data_range", "device", "threads")
+_ARGUMENTS = ("sigma", "psf", "factor", "antialias", "mask", "model", "data_range", "device", "threads", "cluster")
 
 Sigma = Annotated[
     str,

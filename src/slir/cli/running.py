@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
+from contextlib import nullcontext
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -37,6 +38,7 @@ class Run:
     on_error: many.OnError = "continue"
     jobs: many.Jobs = None
     threads: many.Threads = None
+    cluster: many.Cluster = None
     dry_run: many.DryRun = False
     error_map: many.ErrorMap = False
     sidecar: many.Sidecar = True
@@ -96,8 +98,13 @@ class Run:
             if reason is not None:
                 screen.report(batch.Report(job, "skipped", reason))
             else:
-                with progress_bar(quiet=self.quiet or self.json) as progress:
-                    outcome = jobs.run(job, sidecar=self.sidecar, progress=progress or None)
+                with self._client() as client, progress_bar(quiet=self.quiet or self.json) as progress:
+                    if client is None:
+                        outcome = jobs.run(job, sidecar=self.sidecar, progress=progress or None)
+                    else:
+                        from slir.cluster import files
+
+                        outcome = files.run(job, client, sidecar=self.sidecar, progress=progress or None)
                 screen.report(batch.Report(job, "restored", outcome=outcome))
         except Exception as error:
             if self.json:
@@ -112,20 +119,27 @@ class Run:
         from slir import batch
         from slir.cli.progress import batch_bar
 
-        batch.check_shared(jobs[0])
+        batch.check_shared(jobs[0] if self.cluster is None else replace(jobs[0], device=None))
         workers = batch.workers_for(jobs) if self.jobs is None else self.jobs
         screen = show.Screen(quiet=self.quiet, json=self.json, many=True, expected=len(jobs))
         try:
-            with batch_bar(jobs, quiet=self.quiet or self.json) as bar:
-                for report in batch.run(
-                    jobs, policy=self._policy, on_error=self.on_error, workers=workers, progress=bar.progress
-                ):
+            with self._client() as client, batch_bar(jobs, quiet=self.quiet or self.json) as bar:
+                told: dict[str, Any] = {"policy": self._policy, "on_error": self.on_error, "progress": bar.progress}
+                for report in batch.run(jobs, workers=workers, cluster=client, **told):
                     bar.done(report)
                     screen.report(report)
         finally:
             screen.summary()
         if screen.failed or screen.left:
             raise typer.Exit(1)
+
+    def _client(self) -> Any:
+        """Of the cluster that is asked for, as a context; None where none is."""
+        if self.cluster is None:
+            return nullcontext()
+        from slir.cluster.connection import connect
+
+        return connect(self.cluster, device=self.device)
 
     def _plan(self, jobs: list[Job]) -> None:
         from slir import batch

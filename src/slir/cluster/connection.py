@@ -1,0 +1,149 @@
+"""A Dask cluster by its name, and work that flows through it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any, TypeVar
+
+from slir.errors import InputError, SlirError
+
+PATIENCE = 30
+"""Seconds to wait for a scheduler's answer, and for the first worker."""
+
+AHEAD = 1000
+"""Tasks that the scheduler knows of at least, if there are so many. A million at once would only fill its memory."""
+
+Item = TypeVar("Item")
+
+
+@contextlib.contextmanager
+def connect(where: str, *, device: str | None = None, memory: str | int = "auto") -> Iterator[Any]:
+    """Give a `distributed.Client` of the cluster that `where` names.
+
+    where : "local" for processes on this machine, one a core or one a GPU; "local:N" for N of them; or the address of
+        a scheduler, such as "tcp://10.0.0.1:8786".
+    device : where the work will be done, which decides how many processes "local" means.
+    memory : bytes that each local process may take before it is ended, or "4 GB"; "auto" shares what there is.
+    """
+    count = _local_count(where)
+    distributed = _package()
+    if count is None:
+        with _at_address(distributed, where) as client:
+            yield client
+        return
+    settings: dict[str, Any] = {"threads_per_worker": 1, "memory_limit": memory, "dashboard_address": None}
+    with (
+        distributed.LocalCluster(n_workers=count or _fitting(device), silence_logs=logging.CRITICAL, **settings) as own,
+        distributed.Client(own) as client,
+    ):
+        yield client
+
+
+def _local_count(where: str) -> int | None:
+    """How many local processes are meant, 0 for as many as fit; None for the address of a scheduler."""
+    kind, _, count = where.partition(":")
+    if kind == "local" and (not count or (count.isdigit() and int(count) > 0)):
+        return int(count or 0)
+    if kind == "local" or "://" not in where:
+        remedy = "Pass local, local:4, or the address that dask scheduler prints, such as tcp://10.0.0.1:8786."
+        raise InputError("cluster", "be local, local:N or the address of a scheduler", repr(where), remedy)
+    return None
+
+
+def _package() -> Any:
+    try:
+        import distributed
+    except ImportError as error:
+        remedy = "Run pip install 'slir[dask]', on all machines of the cluster."
+        raise InputError("cluster", "have the package distributed", "not installed", remedy) from error
+    return distributed
+
+
+@contextlib.contextmanager
+def _at_address(distributed: Any, address: str) -> Iterator[Any]:
+    try:
+        client = distributed.Client(address, timeout=PATIENCE)
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        remedy = "Start one with: dask scheduler; then dask worker ADDRESS on each machine."
+        raise InputError(
+            "cluster", "be the address of a scheduler that answers", f"{address} ({reason})", remedy
+        ) from None
+    with client:
+        try:
+            client.wait_for_workers(1, timeout=PATIENCE)
+        except TimeoutError:
+            remedy = f"Start some with: dask worker {address}"
+            raise InputError("cluster", "have workers", f"{address}, which has none", remedy) from None
+        yield client
+
+
+def _fitting(device: str | None) -> int:
+    """How many processes suit this machine."""
+    if device is not None and device.startswith("cuda"):
+        import torch
+
+        return max(1, torch.cuda.device_count())
+    import psutil
+
+    from slir.batch import WORKER_MEMORY
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, psutil.virtual_memory().available // (2 * WORKER_MEMORY)))
+
+
+def in_flow(
+    client: Any, submit: Callable[[Item], Any], items: Iterable[Item], *, stopped: Callable[[], bool] = lambda: False
+) -> Iterator[tuple[Item, Any]]:
+    """Give (item, future) as soon as submit(item), a future, is done, whichever is first.
+
+    Items are submitted in order, as many ahead as keep all workers busy; once `stopped`, no more of them. When the
+    iteration ends early, what is underway is cancelled.
+    """
+    from distributed import as_completed
+
+    due = iter(items)
+    known: dict[Any, tuple[Item, Any]] = {}
+    running = as_completed(loop=client.loop)
+
+    def begin(count: int) -> None:
+        for item in islice(due, count):
+            future = submit(item)
+            known[future.key] = (item, future)
+            running.add(future)
+
+    begin(max(AHEAD, 4 * sum(client.nthreads().values())))
+    try:
+        for future in running:
+            item, _ = known.pop(future.key)
+            if not stopped():
+                begin(1)
+            yield item, future
+    finally:
+        if known:
+            client.cancel([future for _, future in known.values()])
+
+
+def result(future: Any, what: str) -> Any:
+    """What a task gave. Raises what it raised, or, where workers died of it, an error that says so.
+
+    what : what it worked on, for people.
+    """
+    from concurrent.futures import CancelledError
+
+    from distributed.scheduler import KilledWorker
+
+    try:
+        return future.result()
+    except KilledWorker as error:
+        reason = "each worker that restored it died, which is what happens when memory runs out"
+        remedy = "Give workers more memory (4 GB is plenty), or start fewer of them on a machine."
+        raise SlirError(f"{what}: {reason}. {remedy}") from error
+    except CancelledError as error:
+        raise SlirError(
+            f"{what}: the cluster went away. Run the same command again: what is done stays done."
+        ) from error

@@ -1,0 +1,160 @@
+"""What a worker does: it is equipped once for a job, then restores tiles of it.
+
+Its model is sent to it once, with the job, by Dask's plugins; a worker that joins later, or takes the place of one that
+died, is equipped too. Images are read and tiles written by the workers themselves, from and to disks that all see.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import get_ident
+from typing import Any
+
+import numpy as np
+from distributed import WorkerPlugin
+
+from slir import io, streams
+from slir.cluster.folder import Folder, Tile
+from slir.cluster.process import check_release, settle_in
+from slir.errors import FileError
+from slir.io import Picture
+from slir.jobs import Job, caught, open_missing, using_threads, work_of
+from slir.model import Model
+from slir.tiles import Piece
+from slir.windows import Decision
+
+
+@dataclass(frozen=True, eq=False)
+class Kit:
+    """All that a worker needs for a job.
+
+    token: the run's name. model: as it was loaded, without the job's device; None for those inside slir.
+    cut: whether planes are restored by windows. release: of the slir that sends it.
+    """
+
+    token: str
+    job: Job
+    model: Model | None
+    folder: Folder
+    cut: bool
+    release: tuple[str, str]
+
+
+class Equip(WorkerPlugin):
+    """Gives a worker its kit."""
+
+    idempotent = True
+
+    def __init__(self, kit: Kit):
+        self.kit, self.name = kit, f"slir-{kit.token}"
+
+    def setup(self, worker: Any) -> None:
+        check_release(self.kit.release, worker.address)
+        for path in (self.kit.job.image, self.kit.job.mask, self.kit.folder.path):
+            if isinstance(path, Path) and not path.exists():
+                remedy = "Put images and outputs on a disk that all machines of the cluster see under the same name."
+                raise FileError(path, f"cannot be seen by the worker at {worker.address}", remedy)
+        _KITS[self.kit.token] = self.kit
+
+    def teardown(self, worker: Any) -> None:
+        _KITS.pop(self.kit.token, None)
+        for key in [key for key in _BENCHES if key[0] == self.kit.token]:
+            _BENCHES.pop(key).opened.close()
+
+
+_KITS: dict[str, Kit] = {}
+_BENCHES: dict[tuple[str, int], _Bench] = {}
+
+
+@dataclass(eq=False)
+class _Bench:
+    """Files that are open, and what to do to them. A thread has its own."""
+
+    kit: Kit
+    opened: ExitStack = field(default_factory=ExitStack)
+
+    def __post_init__(self) -> None:
+        job = self.kit.job
+        self.source = self.opened.enter_context(io.open_source(job.image))
+        missing = self.opened.enter_context(open_missing(job, self.source.head))
+        model = None if self.kit.model is None else self.kit.model.to(job.device or "cpu")
+        self.work = replace(work_of(replace(job, model=None), self.source.head, missing=missing), model=model)
+        self.pieces: list[Piece] = []
+        if self.kit.cut:
+            self.pieces = streams.pieces_of(self.source.size, self.work, lead_model(self.work, self.source), self.side)
+
+    @property
+    def side(self) -> int:
+        return self.kit.folder.side
+
+
+def _bench(token: str) -> _Bench:
+    key = (token, get_ident())
+    settle_in(_KITS[token].job.device)
+    if key not in _BENCHES:
+        _BENCHES[key] = _Bench(_KITS[token])
+    return _BENCHES[key]
+
+
+def lead_model(work: streams.Work, source: io.Source) -> Model:
+    """The model that does most of the work, whose reach decides how tiles are cut."""
+    from slir.defaults import default_model, shipped_model
+
+    if work.model is not None:
+        return work.model
+    return shipped_model("inpaint") if work.task == "inpaint" else default_model(work.operator(source.size), 0.0)
+
+
+def decide(token: str, plane: int) -> tuple[Decision, tuple[str, ...]]:
+    """What is the same for all tiles of a plane, from a sample; and warnings."""
+    bench = _bench(token)
+    with using_threads(1), caught() as told:
+        decision = streams.Windows(bench.source, plane, bench.work).decision
+    return decision.light(), told()
+
+
+def restore_tile(token: str, plane: int, number: int, decided: tuple[Decision, tuple[str, ...]] | None) -> float:
+    """Restore a tile into its file; seconds. What is there already is not done again.
+
+    decided : None where the tile is all of its plane.
+    """
+    bench, start = _bench(token), time.perf_counter()
+    place = bench.kit.folder.place(plane, number)
+    if not place.exists():
+        with using_threads(bench.kit.job.threads):
+            tile = _whole(bench, plane) if decided is None else _window(bench, plane, number, *decided)
+        tile.save(place)
+    return time.perf_counter() - start
+
+
+def _window(bench: _Bench, plane: int, number: int, decision: Decision, told: tuple[str, ...]) -> Tile:
+    windows = streams.Windows(bench.source, plane, bench.work, decision.with_model(bench.work.model))
+    picture, found = windows.restored(bench.pieces[number])
+    said = {"sigma": found[0].tolist(), "residual": found[1].tolist(), "span": decision.span, "warnings": told}
+    return Tile(picture.pixels, said, picture.alpha)
+
+
+class _Kept:
+    """In place of a sink and of a file of error maps: keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.error: np.ndarray | None = None
+        self.reason = ""
+
+    def write(self, picture: Picture, *, plane: int) -> None:
+        self.picture = picture
+
+    def errors(self, plane: int, error: np.ndarray | None, reason: str) -> None:
+        self.error, self.reason = error, reason
+
+
+def _whole(bench: _Bench, plane: int) -> Tile:
+    kept = _Kept()
+    work = replace(bench.work, errors=kept.errors if bench.kit.job.error_map else None)
+    with caught() as told:
+        sigma, residual = streams.restore_whole(bench.source, plane, kept, work)  # type: ignore[arg-type]
+    said = {"sigma": sigma, "residual": residual, "warnings": told(), "reason": kept.reason}
+    return Tile(kept.picture.pixels, said, kept.picture.alpha, kept.error)
