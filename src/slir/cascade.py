@@ -49,22 +49,27 @@ START = {"cpu": 3e-8, "cuda": 3e-6}
 """Residual at which the start is good enough, as a share of the prior's weight: the stages see to the rest. Close to
 the border, where B says next to nothing, it may not get there for a small σ, and need not."""
 
+ROUGHLY = 3e-5
+"""The same where only the size of the start's error is asked for: the fifth digit of it does not change."""
+
 
 def least_noise(sigma: float) -> float:
     """σ, but never less than what rounding to 8 bits leaves."""
     return max(sigma, ROUNDING)
 
 
-def smooth_start(operator: Operator, y: Tensor, sigma: float) -> Tensor:
+def smooth_start(operator: Operator, y: Tensor, sigma: float, *, share: float | None = None) -> Tensor:
     """argmin_x ‖y − Bx‖²/σ² + ‖∇x‖²/g², by conjugate gradient from the operator's guess; y itself where B is I.
 
-    Where x and y are the same image, nothing is gained by smoothing, and y shows the first stage more.
+    Where x and y are the same image, nothing is gained by smoothing, and y shows the first stage more. share: at what
+    residual it ends; None takes the device's `START`.
     """
     guess = operator.guess(y)
     if isinstance(operator, Identity):
         return guess
     weight = (sigma / SLOPE) ** 2
-    target = START.get(y.device.type, 3e-8) * guess.numel() ** 0.5 * weight
+    share = START.get(y.device.type, 3e-8) if share is None else share
+    target = share * guess.numel() ** 0.5 * weight
     return System(operator, 1.0, 0.0, weight).explain(y, guess, target=target).value
 
 
@@ -87,7 +92,7 @@ def expected_error(operator: Operator, sigma: float, shape: Shape) -> float:
     field = _field(shape)
     y = operator.forward(field)
     noise = torch.randn(y.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float32)
-    error = smooth_start(operator, y + sigma * noise, sigma) - field
+    error = smooth_start(operator, y + sigma * noise, sigma, share=ROUGHLY) - field
     return max(float(operator.crop(error, (y.shape[0], y.shape[1])).square().mean().sqrt()), sigma / 4)
 
 

@@ -49,7 +49,7 @@ def calibrate(
     crops: Annotated[
         int, typer.Option(min=4, help="How many crops to degrade, restore and compare with the truth.")
     ] = 96,
-    side: Annotated[int, typer.Option(min=32, metavar="PIXELS", help="Height and width of a crop.")] = 128,
+    side: Annotated[int, typer.Option(min=32, metavar="PIXELS", help="Height and width of a crop.")] = 256,
     device: options.Device = None,
     data_range: options.Range = None,
     seed: options.Seed = 0,

@@ -102,7 +102,7 @@ def _recorded(work: Callable[..., Outputs], tensors: Outputs) -> _Recording:
         # One pool for all: what is temporary in one recording may lie where it lies in another. Outputs are kept.
         _pool.append(torch.cuda.graph_pool_handle())
     try:
-        with torch.cuda.graph(graph, pool=_pool[0], capture_error_mode="thread_local"), undisturbed():
+        with undisturbed(), torch.cuda.graph(graph, pool=_pool[0], capture_error_mode="thread_local"):
             outputs = work(*inputs)
     except torch.cuda.OutOfMemoryError:
         raise
