@@ -116,7 +116,7 @@ def _proposed(physics: dinv.LinearPhysics, size: Size) -> list[Operator]:
     if isinstance(physics, dinv.Denoising):
         return [Identity()] * channels
     if isinstance(physics, dinv.Inpainting):
-        return _of_channels(physics.mask.broadcast_to(1, *size), channels, lambda mask: Mask(mask == 0))
+        return _of_channels(physics.mask.broadcast_to(1, *size), channels, lambda mask: Mask(mask.cpu() == 0))
     if isinstance(physics, dinv.BlurFFT):
         return _of_channels(physics.filter, channels, lambda psf: Blur(_centred(psf), "circular"))
     if isinstance(physics, dinv.Blur):

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from slir import weights
 from slir.adapters.planes import restore_planes
 from slir.arrays import canvas
-from slir.compute import chunks, rows_that_fit
+from slir.compute import chunks, pick_device, rows_that_fit
 from slir.errors import InputError
 from slir.fitting import fit
 from slir.model import Model
@@ -107,7 +107,7 @@ class Restorer(TransformerMixin, BaseEstimator):
     learn: whether `fit` learns a model from the pictures that it is given; False takes the models that ship, and
         nothing has to be fitted.
     stages, cells, crops, side, random_state: of the cascade that is learnt (`slir.learning.fit_cascade`); None takes
-        what suits the task.
+        what suits the task. device: "cpu" (the default) or "cuda".
 
     Pictures are a list of arrays, which may differ in size, or one array of them.
 
@@ -129,6 +129,7 @@ class Restorer(TransformerMixin, BaseEstimator):
         crops: int = 64,
         side: int = 160,
         random_state: int | np.random.RandomState | None = 0,
+        device: str | None = None,
     ):
         self.operator = operator
         self.sigma = sigma
@@ -140,6 +141,7 @@ class Restorer(TransformerMixin, BaseEstimator):
         self.crops = crops
         self.side = side
         self.random_state = random_state
+        self.device = device
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from clean pictures: y where it is given, as X are then degraded ones; otherwise X.
@@ -172,6 +174,7 @@ class Restorer(TransformerMixin, BaseEstimator):
             crops=self.crops,
             side=self.side,
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
+            device=self.device,
         )
 
     def transform(self, X: Any) -> Any:
@@ -188,7 +191,7 @@ class Restorer(TransformerMixin, BaseEstimator):
         if isinstance(self.operator, Mask):  # missing pixels may be NaN
             picture = np.asarray(blanked(picture, self.operator.missing.numpy(), self.channel_axis))
         frame, array = canvas(picture, data_range=self.data_range, channel_axis=self.channel_axis)
-        planes = frame.planes(array, torch.device("cpu"))
+        planes = frame.planes(array, pick_device(self.device))
         sigma = self.sigma / frame.span
         model = getattr(self, "model_", None)
         made = restore_planes(planes, self.operator or Identity(), sigma=sigma, model=model)
