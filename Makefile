@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 
-.PHONY: demo test test-adapters lint format bench docs gallery clean
+.PHONY: demo test test-adapters test-napari lint format bench docs gallery clean
 
 # The stamps say which set of packages the environment holds; they are made anew when the lists change.
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -31,6 +31,20 @@ $(VENV)/installed-docs: $(VENV)/installed
 $(VENV)/chromium: | $(VENV)/installed
 	@scripts/install_chromium.sh $@
 
+# napari and Qt, 560 MB, in an environment on top of the other one: their plugins for pytest stay out of the other tests.
+# A copy of what is there would be 3 GB; so it looks for what it lacks where the other one keeps it.
+NAPARI := $(VENV)/napari
+PLUGIN := plugins/napari-slir
+$(NAPARI)/installed: $(PLUGIN)/pyproject.toml $(VENV)/installed-dev
+	@echo "installing napari and Qt (a minute the first time)"
+	@$(BIN)/python -m venv $(NAPARI)
+	@$(BIN)/python -c 'import site; print(f"import site; site.addsitedir({site.getsitepackages()[0]!r})")' \
+		> $$($(NAPARI)/bin/python -c 'import site; print(site.getsitepackages()[0])')/slir-environment.pth
+	@$(NAPARI)/bin/python -m pip --disable-pip-version-check --quiet --quiet install \
+		--constraint constraints.txt --editable './$(PLUGIN)[test]'
+	@scripts/install_qt_libraries.sh $(NAPARI)/bin/python $(NAPARI)/libraries
+	@touch $@
+
 demo: $(VENV)/installed
 	@$(BIN)/slir demo --out demo
 
@@ -44,6 +58,13 @@ test: $(VENV)/installed-dev $(VENV)/chromium
 test-adapters: $(VENV)/installed-dev
 	@$(PIP) install --constraint constraints.txt benchopt
 	@$(BIN)/python -m pytest tests/test_adapters_*.py
+
+# The napari plugin, without a screen.
+test-napari: export QT_QPA_PLATFORM := offscreen
+test-napari: $(NAPARI)/installed
+	@$(BIN)/mypy $(PLUGIN)/src
+	@$(NAPARI)/bin/npe2 validate napari-slir
+	@cd $(PLUGIN) && LD_LIBRARY_PATH="$$(cat ../../$(NAPARI)/libraries)" ../../$(NAPARI)/bin/python -m pytest
 
 lint: $(VENV)/installed-dev
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -71,6 +71,7 @@ def test_denoise_error_map_and_explain_on_click(widget, finish, told, noisy, cle
     assert f"90% interval: {low:.4g} to {high:.4g}" in text
     assert f"of {expected.explain(12, 30).total} training patches" in text
     assert widget.panel.picture.pixmap().height() > 300
+    assert widget.panel.picture.pixmap().width() <= max(288, widget.panel.room)  # two columns at least
     widget.explain.setChecked(False)
     click(widget, (10 + 2 * 12, 20 + 2 * 30))
     assert widget.worker is None
@@ -170,6 +171,22 @@ def test_cancel_stops_the_work_and_adds_nothing(widget, finish, noisy, told, qtb
     assert not worker.is_running
     assert widget.status.text() == "Cancelled."
     assert widget.start.isEnabled()
+    assert told() == []
+
+
+def test_closing_the_widget_stops_its_work(widget, noisy, told, qtbot):
+    viewer = widget.viewer
+    viewer.add_image(np.stack([noisy] * 500))
+    widget.explain.setChecked(True)
+    widget.run()
+    worker = widget.worker
+    with qtbot.waitSignal(worker.bell.rung, timeout=60_000):
+        pass
+    viewer.window.remove_dock_widget(widget)
+    qtbot.waitUntil(lambda: widget.worker is None, timeout=60_000)
+    assert not worker.is_running
+    assert not widget.explain.isChecked()
+    assert len(viewer.layers) == 1
     assert told() == []
 
 

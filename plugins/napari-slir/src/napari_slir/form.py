@@ -25,6 +25,7 @@ RANGES = {
     "black and white": "given",
 }
 BORDERS = {"goes on, unknown": "unknown", "reflects": "reflect", "wraps around": "circular"}
+DEVICES = {"CPU": "cpu", "GPU": "cuda"}
 FILTERS = {"bicubic": "bicubic", "box": "box"}
 
 
@@ -80,13 +81,14 @@ class Form(Container):
         self.black = _number("Black", 0.0, least=-1e12)
         self.white = _number("White", 1.0, least=-1e12)
         self.model = FileEdit(label="Model", filter="*.safetensors", nullable=True, tooltip="Empty: slir's own.")
+        self.device = ComboBox(label="Device", choices=list(DEVICES.items()))
         self.only_shown = CheckBox(text="Only the plane that is shown", value=False)
         self.errors = CheckBox(text="Error map", value=True, tooltip="Which error to expect at each pixel.")
         super().__init__(
             widgets=[
                 self.layer, self.task, self.noise, self.sigma, self.blur, *self.numbers.values(), self.kernel,
                 self.border, self.factor, self.antialias, self.mask, self.range, self.black, self.white, self.model,
-                self.only_shown, self.errors,
+                self.device, self.only_shown, self.errors,
             ],
             labels=True,
         )  # fmt: skip
@@ -115,7 +117,10 @@ class Form(Container):
         missing = None
         if self.task.value == "inpaint" and self.mask.value is not None:
             missing = missing_in(self.mask.value, layer, planes)
-        return layer, planes, Request(self.task.value, sigma, self._data_range(layer), model, self._own(), missing)
+        request = Request(
+            self.task.value, sigma, self._data_range(layer), model, self.device.value, self._own(), missing
+        )
+        return layer, planes, request
 
     def _own(self) -> dict[str, Any]:
         """What the chosen task alone takes."""

@@ -29,6 +29,7 @@ class Request:
     sigma: float | str = "auto"
     data_range: float | tuple[float, float] | None = None
     model: Path | None = None
+    device: str = "cpu"
     own: dict[str, Any] = field(default_factory=dict)
     missing: np.ndarray | None = None
 
@@ -40,7 +41,8 @@ class Request:
         """The settings in plain words and numbers, for the metadata of a layer."""
         own = {name: np.asarray(value).tolist() if name == "psf" else value for name, value in self.own.items()}
         model = None if self.model is None else str(self.model)
-        return {"task": self.task, "sigma": self.sigma, "data_range": self.data_range, "model": model, **own}
+        told = {"task": self.task, "sigma": self.sigma, "data_range": self.data_range, "model": model}
+        return told | {"device": self.device} | own
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ def restore(planes: Planes, request: Request, report: Report, *, errors: bool = 
         if image is None:
             image = np.empty((*(len(axis) for axis in lead), *whole.shape), whole.dtype)
         image[place] = whole
-        results[place] = replace(result, image=image[place][..., :3] if planes.rgb else image[place])
+        results[place] = _kept(result, image[place][..., :3] if planes.rgb else image[place])
         maps.append(_grey(result.error_map) if errors else None)
     assert image is not None  # napari's layers have a plane at least
     known = [own for own in maps if own is not None]
@@ -119,6 +121,14 @@ def restore(planes: Planes, request: Request, report: Report, *, errors: bool = 
     if len(known) == len(places):
         error = np.stack(known).reshape(*(len(axis) for axis in lead), *known[0].shape)
     return Restored(image, error, results, request)
+
+
+def _kept(result: Result, image: np.ndarray) -> Result:
+    """A result for questions to come: its pixels are those of the layer, and nothing of it stays on a GPU."""
+    outlook = result.outlook
+    if outlook is not None:
+        outlook = replace(outlook, errors=[error.cpu() for error in outlook.errors])
+    return replace(result, image=image, outlook=outlook)
 
 
 def _restored(plane: np.ndarray, request: Request, at: Index, tell: Callable, *, rgb: bool) -> Result:
@@ -130,6 +140,7 @@ def _restored(plane: np.ndarray, request: Request, at: Index, tell: Callable, *,
         "sigma": request.sigma,
         "data_range": request.data_range,
         "model": request.model,
+        "device": request.device,
         "channel_axis": -1 if rgb else None,
         "progress": tell,
         "return_info": True,

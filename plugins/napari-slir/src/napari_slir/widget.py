@@ -11,7 +11,7 @@ from napari import Viewer
 from napari.layers import Image, Layer
 from napari.qt.threading import create_worker
 from napari.utils.notifications import show_error, show_warning
-from qtpy.QtGui import QHideEvent
+from qtpy.QtCore import QEvent
 from qtpy.QtWidgets import QCheckBox, QHBoxLayout, QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
 
 from napari_slir.explaining import Explained, Panel, explain
@@ -44,6 +44,7 @@ class RestoreWidget(QWidget):
         self.explain.setToolTip("A click on a result shows the training patches that the pixel was made from.")
         self.status.setWordWrap(True)
         self.worker: Work | None = None
+        self.then: Callable[[Any], None] = self._explained
         self.restored: WeakKeyDictionary[Layer, Restored] = WeakKeyDictionary()
         self.start.clicked.connect(self.run)
         self.cancel.clicked.connect(self.stop)
@@ -90,19 +91,10 @@ class RestoreWidget(QWidget):
 
     def _work(self, then: Callable[[Any], None], function: Callable[..., Any], *args: Any, **options: Any) -> None:
         """Run a function in another thread, then(what it returns) in this one."""
-
-        def end(outcome: Outcome) -> None:
-            for doubt in outcome.doubts:
-                show_warning(doubt)
-            if outcome.refused:
-                show_error(outcome.refused)
-                self.status.setText("Could not be done.")
-            else:
-                then(outcome.value)
-
+        self.then = then
         self.worker = create_worker(function, *args, **options, _worker_class=Work, _start_thread=False)
         self.worker.bell.rung.connect(self._progressed)
-        self.worker.returned.connect(end)
+        self.worker.returned.connect(self._end)
         self.worker.finished.connect(self._rest)
         self.destroyed.connect(self.worker.quit)
         self.start.setEnabled(False)
@@ -110,6 +102,15 @@ class RestoreWidget(QWidget):
         self.bar.setRange(0, 0)  # busy, until there is something to count
         self.bar.show()
         self.worker.start()
+
+    def _end(self, outcome: Outcome) -> None:
+        for doubt in outcome.doubts:
+            show_warning(doubt)
+        if outcome.refused:
+            show_error(outcome.refused)
+            self.status.setText("Could not be done.")
+        else:
+            self.then(outcome.value)
 
     def _progressed(self, done: int, total: int) -> None:
         self.bar.setRange(0, total)
@@ -152,11 +153,12 @@ class RestoreWidget(QWidget):
         elif self._clicked in callbacks:
             callbacks.remove(self._clicked)
 
-    def hideEvent(self, event: QHideEvent) -> None:
-        """Nobody asks a widget that was closed; one that is minimised comes back as it was."""
-        if not event.spontaneous():
+    def changeEvent(self, event: QEvent) -> None:
+        """When its dock is closed, nobody could stop it any more; and nobody would see what it answers to clicks."""
+        if event.type() == QEvent.Type.ParentChange and self.parent() is None:
+            self.stop()
             self.explain.setChecked(False)
-        super().hideEvent(event)
+        super().changeEvent(event)
 
     def _clicked(self, viewer: Viewer, event: Any) -> Iterator[None]:
         """A click that is no drag explains the pixel under it."""
