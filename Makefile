@@ -64,7 +64,7 @@ test-napari: export QT_QPA_PLATFORM := offscreen
 test-napari: $(NAPARI)/installed
 	@$(BIN)/mypy $(PLUGIN)/src
 	@$(NAPARI)/bin/npe2 validate napari-slir
-	@cd $(PLUGIN) && LD_LIBRARY_PATH="$$(cat ../../$(NAPARI)/libraries)" ../../$(NAPARI)/bin/python -m pytest
+	@. $(NAPARI)/libraries; cd $(PLUGIN) && ../../$(NAPARI)/bin/python -m pytest
 
 lint: $(VENV)/installed-dev
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

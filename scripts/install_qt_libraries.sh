@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
 # See to it that PyQt6 starts without a screen: scripts/install_qt_libraries.sh PYTHON FILE
-# FILE receives what LD_LIBRARY_PATH has to hold: nothing where the system has all libraries that Qt's wheels expect of
-# it, or gets them as root. Without root Debian's packages are unpacked beside FILE, and nothing of the system is touched.
+# FILE is for a shell to read before Qt is used. It says nothing where the system has all libraries that Qt's wheels
+# expect of it, or gets them as root. Without root Debian's packages are unpacked beside FILE, nothing of the system is
+# touched, and FILE says where they are.
 set -euo pipefail
 python=$1
 target=$2
 packages="libgl1 libegl1 libxkbcommon0 libdbus-1-3 libfontconfig1 libglib2.0-0"
 
-starts() { QT_QPA_PLATFORM=offscreen "$python" -c 'from PyQt6.QtWidgets import QApplication; QApplication([]); import OpenGL.GL' 2>/dev/null; }
+starts() {
+    QT_QPA_PLATFORM=offscreen "$python" -c "import OpenGL.GL; from PyQt6.QtWidgets import QApplication; QApplication([])" 2>/dev/null
+}
 
 if starts; then
     : >"$target"
@@ -24,7 +27,7 @@ if [ "$(id -u)" = 0 ]; then
     apt-get -qq update
     # shellcheck disable=SC2086  # a list of names
     DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends $packages >/dev/null
-    libraries=
+    : >"$target"
 else
     root=$(realpath -m "$target-files")
     rm -rf "$root"
@@ -38,11 +41,9 @@ else
     for package in "$root"/apt/archives/*.deb; do dpkg-deb --extract "$package" "$root"; done
     rm -rf "$root/apt"
     libraries=$(find "$root" -name '*.so*' -printf '%h\n' | sort -u | paste -sd:)
+    echo "export LD_LIBRARY_PATH=\"$libraries\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}\"" >"$target"
 fi
 
-if ! LD_LIBRARY_PATH=$libraries starts; then
-    echo "Qt still does not start:" >&2
-    QT_QPA_PLATFORM=offscreen LD_LIBRARY_PATH=$libraries "$python" -c 'from PyQt6.QtWidgets import QApplication; QApplication([])'
-    exit 1
-fi
-echo "$libraries" >"$target"
+# shellcheck source=/dev/null
+. "$target"
+starts || { rm "$target"; echo "Qt still does not start: QT_DEBUG_PLUGINS=1 makes it say why." >&2; exit 1; }
