@@ -107,7 +107,7 @@ def _check(plan: Plan, dtype: np.dtype) -> None:
         raise InputError("image", "be in memory for ADMM, which ties all pixels", "a Dask array", remedy)
     black, _ = _range(np.empty(0, dtype), plan.data_range)
     flat = np.full((MIN_SIDE, MIN_SIDE, 1) if plan.colour else (MIN_SIDE, MIN_SIDE), black).astype(dtype)
-    told = plan.decide(flat, operator)
+    told = plan.decide(flat, Mask(np.zeros(flat.shape[:2], bool)) if operator is NOTHING else operator)
     if not (isinstance(plan.sigma, str) or plan.colour or operator is NOTHING):
         plan.known = told
 

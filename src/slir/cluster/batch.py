@@ -8,7 +8,7 @@ from typing import Any
 
 from slir.batch import Policy, Report, Reports, attempt, settled
 from slir.cluster.connection import in_flow, result
-from slir.cluster.process import check_release, release, settle_in
+from slir.cluster.process import absolute, check_release, release, settle_in
 from slir.errors import SlirError
 from slir.jobs import Job
 
@@ -18,7 +18,7 @@ def spread(client: Any, jobs: Sequence[Job], policy: Policy, stopped: Callable[[
     ours = release()
 
     def submit(job: Job) -> Any:
-        return client.submit(_attempt, job, _repeatable(policy), ours, pure=False, retries=1)
+        return client.submit(_attempt, absolute(job), _repeatable(policy), ours, pure=False, retries=1)
 
     due = []
     for job in jobs:
@@ -31,7 +31,7 @@ def spread(client: Any, jobs: Sequence[Job], policy: Policy, stopped: Callable[[
             return
     for job, future in in_flow(client, submit, due, stopped=stopped):
         try:
-            yield result(future, str(job.image))
+            yield replace(result(future, str(job.image)), job=job)
         except SlirError as error:
             yield Report(job, "failed", " ".join(str(error).split()))
 

@@ -35,7 +35,8 @@ def connect(where: str, *, device: str | None = None, memory: str | int = "auto"
         with _at_address(distributed, where) as client:
             yield client
         return
-    settings: dict[str, Any] = {"threads_per_worker": 1, "memory_limit": memory, "dashboard_address": None}
+    # Any port will do for its page: another cluster of this machine may have the usual one.
+    settings: dict[str, Any] = {"threads_per_worker": 1, "memory_limit": memory, "dashboard_address": ":0"}
     with (
         distributed.LocalCluster(n_workers=count or _fitting(device), silence_logs=logging.CRITICAL, **settings) as own,
         distributed.Client(own) as client,
@@ -101,8 +102,8 @@ def in_flow(
 ) -> Iterator[tuple[Item, Any]]:
     """Give (item, future) as soon as submit(item), a future, is done, whichever is first.
 
-    Items are submitted in order, as many ahead as keep all workers busy; once `stopped`, no more of them. When the
-    iteration ends early, what is underway is cancelled.
+    Items are submitted in order, as many ahead as keep all workers busy. Once `stopped`, or when the iteration ends
+    early, what is underway is cancelled.
     """
     from distributed import as_completed
 
@@ -120,9 +121,10 @@ def in_flow(
     try:
         for future in running:
             item, _ = known.pop(future.key)
-            if not stopped():
-                begin(1)
+            begin(1)
             yield item, future
+            if stopped():
+                return
     finally:
         if known:
             client.cancel([future for _, future in known.values()])

@@ -21,7 +21,7 @@ import torch
 from slir import io, jobs, streams
 from slir.cluster.connection import in_flow, result
 from slir.cluster.folder import Folder, Tile, tiles_of
-from slir.cluster.process import release
+from slir.cluster.process import absolute, release
 from slir.cluster.worker import Equip, Kit, decide, lead_model, restore_tile
 from slir.errors import SlirWarning
 from slir.io import Picture, Sink, Source
@@ -67,7 +67,7 @@ def _restore(
     done = folder.done(wanted)
     notes = (f"{len(done)} of {len(wanted)} tiles were there from a run that was stopped",) if done else ()
     assembly = _Assembly(folder, sink, work, pieces)
-    kit = Kit(uuid.uuid4().hex, job, work.model, folder, cut, release())
+    kit = Kit(uuid.uuid4().hex, absolute(job), work.model, folder, cut, release())
     for number in _tiles(client, kit, wanted, frozenset(done)):
         done.add(number)
         while assembly.taken < len(wanted) and wanted[assembly.taken] in done:

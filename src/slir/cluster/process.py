@@ -5,9 +5,15 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from slir.errors import SlirError
+
+if TYPE_CHECKING:
+    from slir.jobs import Job
 
 _TRIM, _MAP = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of glibc's mallopt
 
@@ -49,6 +55,13 @@ def _take_gpu(device: str | None) -> None:
     count = torch.cuda.device_count()
     if count > 1 and number is not None:
         torch.cuda.set_device(int(number[1]) % count)  # of this thread
+
+
+def absolute(job: Job) -> Job:
+    """The job with paths that mean the same in another process's folder."""
+    given = {"image": job.image, "output": job.output, "mask": job.mask, "model": job.model}
+    paths: dict[str, Any] = {name: path.absolute() for name, path in given.items() if isinstance(path, Path)}
+    return replace(job, **paths)
 
 
 def release() -> tuple[str, str]:
