@@ -8,6 +8,7 @@ import zlib
 from dataclasses import replace
 
 import numpy as np
+import PIL
 import pytest
 import tifffile
 import zarr
@@ -746,7 +747,10 @@ def test_tiff_is_unpacked_without_imagecodecs_too(tmp_path, monkeypatch, compres
         tmp_path / "a.tif", planes.squeeze(), compression=compression, predictor=predictor, rowsperstrip=7, **how
     )
     monkeypatch.setitem(sys.modules, "imagecodecs", None)
-    np.testing.assert_array_equal(read(tmp_path / "a.tif").interleaved(), planes)
+    if compression == "zstd" and int(PIL.__version__.split(".")[0]) < 12:
+        refused(tmp_path / "a.tif", "zstd", "Pillow 12", "slir[codecs]")
+    else:
+        np.testing.assert_array_equal(read(tmp_path / "a.tif").interleaved(), planes)
 
 
 def test_a_rare_compression_asks_for_imagecodecs(tmp_path, monkeypatch):

@@ -7,12 +7,14 @@ import zlib
 from io import BytesIO
 
 import numpy as np
+import PIL
 from PIL import Image
 
 from slir.io.ifd import LONG, SHORT, Layout, Order, Tag, tag, write_directory
 from slir.io.tiff_page import COMPRESSIONS, DEFLATE, JPEG, LZW, NONE, OLD_DEFLATE, YCBCR, Page
 
-_BYTES = {LZW: "lzw", 32773: "packbits", 34925: "lzma", 50000: "zstd"}  # bytes in, bytes out
+_ZSTD = 50000
+_BYTES = {LZW: "lzw", 32773: "packbits", 34925: "lzma", _ZSTD: "zstd"}  # bytes in, bytes out
 _FAX = (2, 3, 4)
 _JPEG_TABLES = 347
 
@@ -95,6 +97,8 @@ def _unpack(data: bytes, page: Page, rows: int) -> bytes:
     try:
         import imagecodecs
     except ImportError:
+        if page.compression == _ZSTD and int(PIL.__version__.split(".")[0]) < 12:  # their libtiff was built without it
+            raise ValueError("is compressed by zstd, which needs the package imagecodecs, or Pillow 12") from None
         return _by_libtiff(data, page, rows)
     return getattr(imagecodecs, f"{_BYTES[page.compression]}_decode")(data, out=rows * page.row_bytes)
 
