@@ -123,17 +123,18 @@ def fit(
         if method == "cascade":
             settings = {"crops": crops, "cells": cells, "stages": stages, "cluster": cluster}
             settings["progress"] = progress or None
-        model = slir.fit(
-            [pixels for _, pixels in pictures],
-            task=task if operator is None else None,
-            operator=operator,
-            sigma=noise,
-            factor=factor,
-            method=method,
-            seed=seed,
-            device=device,
-            **settings,
-        )
+        with options.as_options():
+            model = slir.fit(
+                [pixels for _, pixels in pictures],
+                task=task if operator is None else None,
+                operator=operator,
+                sigma=noise,
+                factor=factor,
+                method=method,
+                seed=seed,
+                device=device,
+                **settings,
+            )
     model.save(str(output))
     what = f"{crops} crops" if method == "cascade" else f"{patches} patches"
     count = "1 image" if len(paths) == 1 else f"{len(paths)} images"
