@@ -3,9 +3,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+comma := ,
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 
-.PHONY: demo test test-adapters test-napari lint format bench docs gallery clean
+.PHONY: demo test test-adapters test-napari lint format bench docs gallery wheel check-wheel test-lowest test-newest api clean
 
 # The stamps say which set of packages the environment holds; they are made anew when the lists change.
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -25,6 +26,10 @@ $(VENV)/installed-bench: $(VENV)/installed
 
 $(VENV)/installed-docs: $(VENV)/installed
 	@$(PIP) install --constraint constraints.txt --editable '.[docs]'
+	@touch $@
+
+$(VENV)/installed-release: $(VENV)/installed-dev
+	@$(PIP) install --constraint constraints.txt --editable '.[release]'
 	@touch $@
 
 # A link to the browser that the tests of the page use.
@@ -87,5 +92,41 @@ gallery: $(VENV)/installed-dev
 	@for name in $(EXAMPLES); do $(BIN)/python examples/$$name.py --out gallery || exit 1; done
 	@cp gallery/*.jpg gallery/*.txt docs/images/
 
+# dist/: the source and, made from it alone, the wheel.
+wheel: $(VENV)/installed-release
+	@rm -rf dist && mkdir -p build
+	@$(BIN)/python -m build --outdir dist . >build/wheel.log 2>&1 || { cat build/wheel.log; exit 1; }
+	@ls dist
+
+# What is in the wheel, and that it works where nothing else is installed.
+check-wheel: wheel
+	@$(BIN)/python scripts/check_wheel.py dist
+
+# The ends of the range of versions that pyproject.toml allows, by the tests that touch the dependencies. On Linux, PyPI's
+# torch brings CUDA (5 GB); with TORCH_INDEX=https://download.pytorch.org/whl/cpu it does not.
+# make test-newest PYTHON=python3.13
+EXTRAS := fits,zarr,web,codecs
+TORCH_INDEX ?=
+ENDS := $(foreach name,patches operators psf weights bank tasks noise colour jobs io roundtrip cli_psf web_api,tests/test_$(name).py)
+TOOLS := pytest pytest-xdist hypothesis httpx PyWavelets scikit-image scikit-learn
+INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+# Here the tests' own tools are too old: tifffile misreads a hidden stack, imagecodecs packs no bits.
+TOO_OLD := --deselect 'tests/test_roundtrip.py::test_round_trip[shaped-hidden.tif]' --deselect tests/test_io.py::test_tiff_of_few_bits
+
+test-lowest: wheel
+	@$(PYTHON) -m venv --clear .venv-lowest
+	@$(PYTHON) scripts/lowest.py $(subst $(comma), ,$(EXTRAS)) >.venv-lowest/constraints.txt
+	@.venv-lowest/bin/python -m pip --quiet install $(INDEX) --constraint .venv-lowest/constraints.txt "$$(ls dist/*.whl)[$(EXTRAS)]" $(TOOLS)
+	@.venv-lowest/bin/python -m pytest -W ignore --numprocesses auto $(TOO_OLD) $(ENDS)
+
+test-newest: wheel
+	@$(PYTHON) -m venv --clear .venv-newest
+	@.venv-newest/bin/python -m pip --quiet install $(INDEX) "$$(ls dist/*.whl)[$(EXTRAS)]" $(TOOLS)
+	@.venv-newest/bin/python -m pytest --numprocesses auto $(ENDS)
+
+# What the API is; the tests compare with it. Before a release (docs/releases.md).
+api: $(VENV)/installed-dev
+	@$(BIN)/python scripts/public_api.py >tests/public_api.txt
+
 clean:
-	rm -rf $(VENV) demo bench-results gallery site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest .venv-newest demo bench-results gallery site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -25,9 +25,7 @@ def lowest(extras: list[str]) -> list[str]:
             continue
         found = re.match(r"([\w.-]+)(?:\[[\w, -]+\])?>=([\w.]+)", requirement)
         if not found:
-            raise SystemExit(
-                f"{requirement!r} in {PROJECT.name} must start with name>=version, so that it can be tested"
-            )
+            raise SystemExit(f"{requirement!r} in {PROJECT.name} must start with name>=version")
         lines.append(f"{found[1]}=={found[2]}")
     return sorted(set(lines))
 

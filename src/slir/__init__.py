@@ -33,7 +33,16 @@ _MODULES = ("operators", "weights", "losses", "solvers", "theory", "noise", "psf
 __all__ = [*_HOMES, *_MODULES, "__version__"]
 
 if TYPE_CHECKING:
-    __version__: str
+    from slir import bank as bank
+    from slir import descriptors as descriptors
+    from slir import losses as losses
+    from slir import noise as noise
+    from slir import operators as operators
+    from slir import patches as patches
+    from slir import psf as psf
+    from slir import solvers as solvers
+    from slir import theory as theory
+    from slir import weights as weights
     from slir.errors import FileError as FileError
     from slir.errors import InputError as InputError
     from slir.errors import SlirError as SlirError
@@ -49,18 +58,20 @@ if TYPE_CHECKING:
     from slir.tasks import upsample as upsample
     from slir.trust.calibrate import calibrate as calibrate
 
+    __version__: str
+else:  # type checkers would take it for any name at all
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        value = getattr(import_module(_HOMES[name]), name)
-    elif name in _MODULES:
-        value = import_module(f"slir.{name}")
-    elif name == "__version__":
-        value = _installed_version()
-    else:
-        raise AttributeError(f"module 'slir' has no attribute {name!r}")
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        if name in _HOMES:
+            value = getattr(import_module(_HOMES[name]), name)
+        elif name in _MODULES:
+            value = import_module(f"slir.{name}")
+        elif name == "__version__":
+            value = _installed_version()
+        else:
+            raise AttributeError(f"module 'slir' has no attribute {name!r}")
+        globals()[name] = value
+        return value
 
 
 def _installed_version() -> str:
