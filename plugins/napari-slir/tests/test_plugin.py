@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from importlib.metadata import version
+
 import numpy as np
 import pytest
 from napari.layers import Image, Labels, Shapes
@@ -19,6 +22,12 @@ def test_manifest_is_valid_and_all_that_it_names_is_there():
     assert [widget.display_name for widget in manifest.contributions.widgets] == ["Restore"]
     for sample in manifest.contributions.sample_data:
         assert getattr(samples, sample.key)()
+
+
+def test_version_is_that_of_slir():
+    """Between releases each counts the commits up to its own installation."""
+    plugin, library = (re.match(r"\d+\.\d+\.\d+", version(name)) for name in ("napari-slir", "slir"))
+    assert plugin.group() == library.group()
 
 
 def test_samples_are_layers(make_napari_viewer):

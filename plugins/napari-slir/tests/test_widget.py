@@ -159,6 +159,32 @@ def test_inpaint_from_labels_and_from_nan(widget, finish, clean):
     assert error_of(by_labels[hole > 0], truth[hole > 0]) < 0.15
 
 
+def test_settings_become_a_request(widget, noisy, tmp_path):
+    form = widget.form
+    layer = widget.viewer.add_image(noisy / 255.0, scale=(0.1, 0.1), units="um")
+    form.range.value, form.black.value, form.white.value = "given", -0.1, 0.9
+    form.noise.value = "poisson-gaussian"
+    asked, planes, request = form.request()
+    assert asked is layer
+    assert planes.sides == noisy.shape
+    assert (request.task, request.sigma, request.data_range) == ("denoise", "poisson-gaussian", (-0.1, 0.9))
+    assert (request.model, request.device, request.own, request.missing) == (None, "cpu", {}, None)
+
+    form.task.value, form.blur.value, form.border.value = "deblur", "microscope", "reflect"
+    form.model.value, form.range.value = tmp_path / "own.safetensors", "unit"
+    _, _, request = form.request()
+    assert "poisson-gaussian" not in form.noise.choices  # it is for denoising alone
+    assert (request.sigma, request.data_range, request.model) == ("auto", 1.0, tmp_path / "own.safetensors")
+    np.testing.assert_array_equal(
+        request.own["psf"], slir.psf.airy_from_aperture(1.4, 520, 100)
+    )  # of the layer's units
+    assert request.own["border"] == "reflect"
+
+    form.task.value, form.factor.value, form.antialias.value = "upsample", 3, "box"
+    _, _, request = form.request()
+    assert (request.sigma, request.own) == (0, {"factor": 3, "antialias": "box"})
+
+
 def test_cancel_stops_the_work_and_adds_nothing(widget, finish, noisy, told, qtbot):
     widget.viewer.add_image(np.stack([noisy] * 500))
     widget.run()
