@@ -138,7 +138,7 @@ def check_command(python: Path, wheel: Path, desk: Path) -> None:
 
 
 def check_types(python: Path, desk: Path) -> None:
-    """A typed program type-checks against what is installed. torch, which it does not name, takes a minute to look at."""
+    """A typed program type-checks against what is installed. It names no torch, which takes a minute to look at."""
     skipped = "[mypy]\nstrict = true\n[mypy-torch.*,scipy.*]\nfollow_imports = skip\n"
     (desk / "mypy.ini").write_text(skipped, encoding="utf-8")
     tool("mypy", "--python-executable", str(python), "consumer.py", cwd=desk)
