@@ -53,11 +53,12 @@ $(NAPARI)/installed: $(PLUGIN)/pyproject.toml $(VENV)/installed-dev
 demo: $(VENV)/installed
 	@$(BIN)/slir demo --out demo
 
-test: $(VENV)/installed-dev $(VENV)/chromium
+test: $(VENV)/installed-release $(VENV)/chromium
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
+	@$(MAKE) --no-print-directory check-wheel
 
 # The adapters with BenchOpt, whose 360 MB are not worth it for every run of the tests.
 test-adapters: $(VENV)/installed-dev
