@@ -38,7 +38,7 @@ import numpy as np
 
 from slir import io, jobs, streams
 from slir.cluster import connection, files, worker
-from slir.cluster.folder import SUFFIX
+from slir.cluster.folder import SUFFIX, Tile
 from slir.defaults import demo_picture
 from slir.jobs import Job
 
@@ -274,7 +274,9 @@ def conclude(measured: dict[str, Any], workers: int) -> None:
         "seconds_a_megapixel": float(np.sum(one["tile_seconds"])) / measured["side"] ** 2 * 1e6,
         "between_tiles": one["between_tiles"],
         "client_seconds_a_tile": one["client_cpu"] / one["tiles"],
+        "cpu_seconds_a_tile": one["cpu"] / one["tiles"],
         "scheduler_seconds_a_task": scheduler_cost(),
+        "assembly_seconds_a_megapixel": min(assembly_cost() for _ in range(3)),
     }
     if workers > 1:
         many = measured[f"{workers} workers"]
@@ -292,6 +294,20 @@ def scheduler_cost(tasks: int = 2000) -> float:
         for _, future in connection.in_flow(client, lambda item: client.submit(abs, item, pure=False), range(tasks)):
             future.result()
         return (time.perf_counter() - start) / tasks
+
+
+def assembly_cost(side: int = 1024, count: int = 4) -> float:
+    """Seconds in which the client puts a megapixel of tiles into a Zarr image, coarser levels and all."""
+    pixels = np.random.default_rng(0).normal(30000, NOISE, (side, side)).astype(np.uint16)
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name) / "tile.npz"
+        Tile(pixels, {}).save(place)
+        start = time.process_time()
+        with io.create(Path(name) / "out.zarr", io.Head((side, count * side), pixels.dtype)) as sink:
+            for number in range(count):
+                window = slice(number * side, (number + 1) * side)
+                sink.write(io.Picture(Tile.load(place).pixels), cols=window)
+        return (time.process_time() - start) / (count * side**2 / 1e6)
 
 
 def report(measured: dict[str, Any], what: str, **found: Any) -> None:

@@ -1,11 +1,12 @@
 """What an archive costs on a cluster, from what `benchmarks/cluster.py` measured, and where more workers stop helping.
 
-    python benchmarks/scale_plan.py FOLDER/cluster.json [--petabytes 1] [--image-gigabytes 2] [--by tile|file] [--tile N]
+    python benchmarks/scale_plan.py FOLDER/cluster.json [--petabytes 1] [--by tile|file] [--image-gigabytes 2] ...
 
 Tasks are drawn from the measured times of tiles. A central scheduler hands them out one at a time, each at a serial
-cost; tasks read and write through a shared store of limited bandwidth; workers are lost at a rate, and with each the
-task that it had in hand. `--by tile` submits every tile as a task, as `slir --cluster` does for one large file; `--by
-file` submits every file, as it does for many. Prices and bandwidths are assumptions: give your own.
+cost; of tiles, the client that puts them together costs more. Tasks read and write through a shared store of limited
+bandwidth; workers are lost at a rate, and with each the task that it had in hand. `--by tile` submits every tile as a
+task, as `slir --cluster` does for one large file; `--by file` submits every file, as it does for many. Prices and
+bandwidths are assumptions: give your own.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ WORKERS = (1, 2, 10, 100, 1_000, 10_000, 100_000)
 
 @dataclass(frozen=True)
 class Cluster:
-    """Measured: seconds of each tile; pixels that it answers for; serial: seconds of the scheduler for a task;
-    between: other seconds that a worker waits between tasks; read, written: bytes of a tile.
+    """Measured: seconds of each tile; pixels that it answers for; serial: seconds of scheduler or client for a
+    task; between: other seconds that a worker waits between tasks; read, written: bytes of a tile.
     Assumed: bandwidth of the store, bytes a second; lost: workers lost an hour, each; price of a core-hour."""
 
     seconds: np.ndarray
@@ -87,13 +88,14 @@ def measured(found: dict, asked: argparse.Namespace) -> Cluster:
     if asked.tile:  # work grows with what a tile sees
         larger = (asked.tile + 2 * asked.halo) ** 2
         seconds, pixels, seen = seconds * larger / seen, asked.tile**2, larger
+    assembly = summary["assembly_seconds_a_megapixel"] * pixels / 1e6
     return Cluster(
         seconds=seconds,
         pixels=pixels,
-        serial=summary["scheduler_seconds_a_task"],
+        serial=max(summary["scheduler_seconds_a_task"], assembly if asked.by == "tile" else 0.0),
         between=max(0.0, summary["between_tiles"]),
         read=2 * seen,
-        written=2 * 2 * pixels,  # once as a tile, once in the output
+        written=(2 if asked.by == "tile" else 1) * 2 * pixels,  # tiles once by themselves, once in the output
         bandwidth=asked.bandwidth,
         lost=asked.lost,
         price=asked.price,
@@ -104,7 +106,7 @@ def ceilings(cluster: Cluster, each: float) -> str:
     """Beyond how many workers a shared part is always busy."""
     scheduler = cluster.task(each) / cluster.serial
     store = cluster.task(each) * cluster.bandwidth / (each * (cluster.read + cluster.written))
-    return f"scheduler {scheduler:,.0f}, store {store:,.0f}"
+    return f"scheduler or client {scheduler:,.0f}, store {store:,.0f}"
 
 
 def simulated(cluster: Cluster, count: int, each: float, rng: np.random.Generator) -> tuple[float, str]:
@@ -125,13 +127,13 @@ def simulated(cluster: Cluster, count: int, each: float, rng: np.random.Generato
     heapq.heapify(free)
     scheduler = store = 0.0
     done = 0
-    lost = {"the scheduler": 0.0, "the store": 0.0, "workers that are lost": 0.0}
+    lost = {"scheduler or client": 0.0, "the store": 0.0, "workers that are lost": 0.0}
     while free[0][0] < end:
         now, worker = heapq.heappop(free)
         scheduler = max(now, scheduler) + serial
         start = max(scheduler, store)
         store = start + moved / bandwidth
-        lost["the scheduler"] += scheduler - now
+        lost["scheduler or client"] += scheduler - now
         lost["the store"] += start - scheduler
         work = mean if each > 30 else mean + each * float(rng.choice(cluster.seconds) - cluster.seconds.mean())
         if rng.random() < -math.expm1(-cluster.lost * work / 3600):  # on average, half of it was in vain
