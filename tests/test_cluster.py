@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
@@ -228,10 +229,12 @@ def test_a_stack_of_planes_that_one_machine_restores_whole(folder: Path, client:
     import tifffile
 
     tifffile.imwrite(folder / "in.tif", np.stack([GREY[:64, :64], GREY[64:128, :64]]), photometric="minisblack")
-    settings = {"image": folder / "in.tif", "sigma": "auto", "error_map": False}
-    run_here(job(folder, "here.tif", **settings), sidecar=False)
-    files.run(job(folder, "out.tif", **settings), client)
-    assert digest(folder / "out.tif") == digest(folder / "here.tif")
+    settings = {"image": folder / "in.tif", "sigma": "auto", "error_map": True, "model": None}
+    wanted = run_here(job(folder, "here.tif", **settings), sidecar=False)
+    found = files.run(job(folder, "out.tif", **settings), client)
+    assert (found.sigma, found.residual, found.warnings) == (wanted.sigma, wanted.residual, wanted.warnings)
+    for name in ("out.tif", "out.error.tif", "out.error.png"):
+        assert digest(folder / name) == digest(folder / name.replace("out", "here"))
 
 
 @pytest.mark.usefixtures("small_tiles")
@@ -336,6 +339,22 @@ def test_what_fails_on_a_worker_is_the_users_to_read(folder: Path, client: Any) 
     np.save(folder / "mask.npy", holes)
     with pytest.raises(InputError, match="known pixels in every window"):
         files.run(job(folder, "out.zarr", "inpaint", mask=folder / "mask.npy"), client)
+
+
+def test_tiles_that_kill_their_workers() -> None:
+    from distributed.scheduler import KilledWorker
+
+    class Lost:
+        def __init__(self, error: BaseException):
+            self.error = error
+
+        def result(self) -> None:
+            raise self.error
+
+    with pytest.raises(SlirError, match=r"tile 3: each worker that restored it died.*more memory"):
+        connection.result(Lost(KilledWorker("tile", None, 3)), "tile 3")
+    with pytest.raises(SlirError, match=r"tile 3: the cluster went away\. Run the same command again"):
+        connection.result(Lost(CancelledError()), "tile 3")
 
 
 @pytest.mark.parametrize(
