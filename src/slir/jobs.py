@@ -208,7 +208,8 @@ def run(
     with caught() as told, staged(job.output) as stage, using_threads(job.threads) as threads:
         start = time.perf_counter()
         inputs = sidecars.fingerprints(job) if sidecar else {}  # before the work: the output may replace the image
-        head, found = _engine(job, stage.output, watch, restore)
+        engine = _engine if restore is None else partial(_engine, restore=restore)
+        head, found = engine(job, stage.output, watch)
         made = [own for own, lies in zip(job.outputs[1:], stage.error_maps) if lies.exists()]
         outcome = Outcome(
             seconds=time.perf_counter() - start,
@@ -231,7 +232,7 @@ def run(
     return outcome
 
 
-def _engine(job: Job, output: Path, watch: Watch, restore: Restore | None) -> tuple[io.Head, dict[str, Any]]:
+def _engine(job: Job, output: Path, watch: Watch, *, restore: Restore | None = None) -> tuple[io.Head, dict[str, Any]]:
     """Where files meet the restoration: job.image plane by plane into `output`; and what was found on the way."""
     from slir import streams  # torch takes its time
     from slir.trust.files import ErrorMaps
