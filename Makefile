@@ -118,12 +118,12 @@ test-lowest: wheel
 	@$(PYTHON) -m venv --clear .venv-lowest
 	@$(PYTHON) scripts/lowest.py $(subst $(comma), ,$(EXTRAS)) >.venv-lowest/constraints.txt
 	@.venv-lowest/bin/python -m pip --quiet install $(INDEX) --constraint .venv-lowest/constraints.txt "$$(ls dist/*.whl)[$(EXTRAS)]" $(TOOLS)
-	@.venv-lowest/bin/python -m pytest -W ignore --numprocesses auto $(TOO_OLD) $(ENDS)
+	@.venv-lowest/bin/python -m pytest -W ignore --hypothesis-profile ci --numprocesses auto $(TOO_OLD) $(ENDS)
 
 test-newest: wheel
 	@$(PYTHON) -m venv --clear .venv-newest
 	@.venv-newest/bin/python -m pip --quiet install $(INDEX) "$$(ls dist/*.whl)[$(EXTRAS)]" $(TOOLS)
-	@.venv-newest/bin/python -m pytest --numprocesses auto $(ENDS)
+	@.venv-newest/bin/python -m pytest --hypothesis-profile ci --numprocesses auto $(ENDS)
 
 # What the API is; the tests compare with it. Before a release (docs/releases.md).
 api: $(VENV)/installed-dev
