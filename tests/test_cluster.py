@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from typer.testing import CliRunner
 import slir
 from slir import batch, io, streams
 from slir.cli import app
-from slir.cluster import connection, files
+from slir.cluster import connection, files, worker
 from slir.cluster.folder import Folder, Tile, identity_of, tiles_of
 from slir.errors import FileError, FullError, InputError, SlirError
 from slir.jobs import Job
@@ -441,3 +442,17 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(InputError, match=r"pip install 'slir\[dask\]'"), connection.connect("local"):
         pass
+
+
+def test_a_worker_with_another_slir_says_so_also_where_it_joins_late(tmp_path: Path) -> None:
+    """Dask only logs what a plugin raises on a worker that joins later; its tasks have to tell."""
+    job = Job("denoise", tmp_path / "in.png", tmp_path / "out.png", sigma=5.0)
+    folder = Folder(tmp_path, 64)
+    kit = worker.Kit("late", job, None, folder, True, ("0.0.1", "other models"))
+    equip, here = worker.Equip(kit), SimpleNamespace(address="tcp://late:1")
+    with pytest.raises(SlirError, match=r"tcp://late:1 has slir .* but the client has 0\.0\.1"):
+        equip.setup(here)
+    with pytest.raises(SlirError, match="Install the same slir on all machines"):
+        worker.restore_tile("late", 0, 0, None)
+    equip.teardown(here)
+    assert "late" not in worker._REFUSED

@@ -19,7 +19,7 @@ from distributed import WorkerPlugin
 from slir import io, streams
 from slir.cluster.folder import Folder, Tile
 from slir.cluster.process import check_release, settle_in
-from slir.errors import FileError
+from slir.errors import FileError, SlirError
 from slir.io import Picture
 from slir.jobs import Job, caught, open_missing, using_threads, work_of
 from slir.model import Model
@@ -52,20 +52,31 @@ class Equip(WorkerPlugin):
         self.kit, self.name = kit, f"slir-{kit.token}"
 
     def setup(self, worker: Any) -> None:
+        try:
+            self._check(worker)
+        except SlirError as error:
+            _REFUSED[self.kit.token] = error  # of a worker that joins later, Dask only logs it
+            raise
+        _KITS[self.kit.token] = self.kit
+
+    def _check(self, worker: Any) -> None:
         check_release(self.kit.release, worker.address)
         for path in (self.kit.job.image, self.kit.job.mask, self.kit.folder.path):
             if isinstance(path, Path) and not path.exists():
                 remedy = "Put images and outputs on a disk that all machines of the cluster see under the same name."
                 raise FileError(path, f"cannot be seen by the worker at {worker.address}", remedy)
-        _KITS[self.kit.token] = self.kit
 
     def teardown(self, worker: Any) -> None:
         _KITS.pop(self.kit.token, None)
+        _REFUSED.pop(self.kit.token, None)
         for key in [key for key in _BENCHES if key[0] == self.kit.token]:
             _BENCHES.pop(key).opened.close()
 
 
 _KITS: dict[str, Kit] = {}
+_REFUSED: dict[str, SlirError] = {}
+"""Why a worker is no good for a job: it has another slir, say, since it was installed anew meanwhile."""
+
 _BENCHES: dict[tuple[str, int], _Bench] = {}
 
 
@@ -93,6 +104,8 @@ class _Bench:
 
 def _bench(token: str) -> _Bench:
     key = (token, get_ident())
+    if token in _REFUSED:
+        raise _REFUSED[token]
     settle_in(_KITS[token].job.device)
     if key not in _BENCHES:
         _BENCHES[key] = _Bench(_KITS[token])
