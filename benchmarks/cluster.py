@@ -39,6 +39,7 @@ import numpy as np
 from slir import io, jobs, streams
 from slir.cluster import connection, files, worker
 from slir.cluster.folder import SUFFIX, Tile
+from slir.compute import peak_memory
 from slir.defaults import demo_picture
 from slir.jobs import Job
 
@@ -183,12 +184,6 @@ def warm() -> None:
 
 def cpu_seconds() -> float:
     return time.process_time()
-
-
-def peak_memory() -> int:
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def received(dask_worker: Any) -> int:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -77,14 +76,13 @@ def brief_model(path: Path) -> Path:
 def restore(path: Path, tiles: int | None, brief: bool) -> None:
     """In a process of its own, whose peak is then that of the restoration. One line of JSON on stdout."""
     from slir import io
+    from slir.compute import peak_memory
     from slir.jobs import Job, run
 
     start = time.perf_counter()
 
     def told(done: int, total: int) -> None:
-        unit = 1 if sys.platform == "darwin" else 1024
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-        found = {"done": done, "total": total, "seconds": time.perf_counter() - start, "peak": peak}
+        found = {"done": done, "total": total, "seconds": time.perf_counter() - start, "peak": peak_memory()}
         print(json.dumps(found), flush=True)
 
     seen = [0]

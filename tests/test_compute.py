@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from itertools import pairwise
 
 import numpy as np
@@ -10,7 +12,7 @@ import torch
 
 import slir
 from slir import tasks
-from slir.compute import memory_for_tiles, rows_that_fit, side_by_side, sparing
+from slir.compute import memory_for_tiles, peak_memory, rows_that_fit, side_by_side, sparing
 from slir.defaults import demo_picture
 from slir.errors import FullError, SlirError
 
@@ -122,3 +124,14 @@ def test_work_side_by_side(threads: int) -> None:
         assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
+
+
+def test_peak_memory_is_that_of_this_process_alone() -> None:
+    """A process that a large one starts has not held what that one holds."""
+    held = np.ones(80_000_000)
+    code = "from slir.compute import peak_memory; print(peak_memory())"
+    child = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    here = peak_memory()
+    assert here is not None
+    assert here > held.nbytes
+    assert 50e6 < int(child.stdout) < here - held.nbytes / 4

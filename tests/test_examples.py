@@ -184,11 +184,12 @@ def test_most_pages_have_code() -> None:
 @pytest.mark.filterwarnings("ignore::slir.errors.SlirWarning")  # one picture serves all blocks
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.stem)
 def test_code_of_the_documentation_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of a page run one after the other, as a reader would, in a folder with a photograph."""
+    """Blocks of a page run one after the other, as a reader would, in a folder with a photograph and a slide."""
     monkeypatch.chdir(tmp_path)
     photo = np.asarray(Image.open(EXAMPLES / "data" / "heron.png"))[20:84, 60:124]
     noisy = photo + np.random.default_rng(0).normal(0, 5, photo.shape)
     write("photo.png", Picture(np.clip(np.rint(noisy), 0, 255).astype(np.uint8), channel_axis=-1))
+    write("slide.zarr", Picture(np.clip(np.rint(noisy[..., 0]), 0, 255).astype(np.uint8)))
     names: dict[str, object] = {}
     for number, code in enumerate(blocks(page)):
         exec(compile(code, f"{page.name}, block {number + 1}", "exec"), names)

@@ -197,6 +197,7 @@ def run(
     restore : what restores an open file into another; None for `slir.streams.restore_file`, which does it here.
     """
     from slir import sidecars
+    from slir.compute import peak_memory
 
     watch = Watch(progress) if watch is None else watch
     job.check()
@@ -217,7 +218,7 @@ def run(
             layout=head.layout,
             dtype=str(head.dtype),
             planes=head.planes,
-            memory=_memory(),
+            memory=peak_memory(),
             notes=head.notes,
             warnings=told(),
             error_maps=tuple(str(path) for path in made),
@@ -379,14 +380,3 @@ def caught() -> Iterator[Callable[[], tuple[str, ...]]]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", SlirWarning)
         yield lambda: tuple(dict.fromkeys(" ".join(str(each.message).split()) for each in caught))
-
-
-def _memory() -> int | None:
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    import sys
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

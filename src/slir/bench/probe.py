@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ from slir.bench.peers.base import require
 from slir.bench.protocols import Case, Group, blurred, psnr, shrunk
 from slir.cascade import CellMaps, LearntStage
 from slir.cells import MixtureCells
+from slir.compute import peak_memory
 from slir.defaults import default_model, training_pictures
 from slir.fitting import paper_model
 from slir.model import Model
@@ -219,8 +219,7 @@ def peak(device: str = "cpu") -> int:
     """Bytes that this process held at most: of the GPU where there is one, of main memory otherwise."""
     if device.startswith("cuda"):
         return torch.cuda.max_memory_allocated()
-    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return kilobytes * (1 if sys.platform == "darwin" else 1024)
+    return peak_memory() or 0
 
 
 if __name__ == "__main__":

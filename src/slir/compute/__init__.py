@@ -5,6 +5,7 @@ from slir.compute.devices import pick_device
 from slir.compute.memory import (
     columns_in_cache,
     memory_for_tiles,
+    peak_memory,
     rows_in_cache,
     rows_per_block,
     rows_that_fit,
@@ -20,6 +21,7 @@ __all__ = [
     "columns_in_cache",
     "rows_per_block",
     "memory_for_tiles",
+    "peak_memory",
     "sparing",
     "side_by_side",
     "one_thread",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import sys
 from collections.abc import Callable
 from contextvars import ContextVar
+from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -105,3 +108,19 @@ def columns_in_cache(rows: int, like: torch.Tensor) -> int:
     if like.device.type != "cpu":
         return 2**62
     return max(64, 2**20 // (max(rows, 1) * like.element_size()))
+
+
+def peak_memory() -> int | None:
+    """The most bytes that this process has held so far; None where the system does not say.
+
+    On Linux not by `getrusage`, which counts the memory of the process that started this one.
+    """
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
