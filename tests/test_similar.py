@@ -90,8 +90,10 @@ def check_match(x: np.ndarray, given: dict[str, int], dtype: torch.dtype) -> Non
 
 
 @settings(max_examples=60, deadline=None)
-@given(settings_of_match(), st.sampled_from(DTYPES), st.sampled_from([1, 7, similar.TILE["cpu"]]))
-def test_match_against_all_pairs(case: tuple[tuple[int, int], dict[str, int]], dtype: torch.dtype, tile: int) -> None:
+@given(settings_of_match(), st.sampled_from(DTYPES), st.sampled_from([(1, 1), (7, 9), similar.TILE["cpu"]]))
+def test_match_against_all_pairs(
+    case: tuple[tuple[int, int], dict[str, int]], dtype: torch.dtype, tile: tuple[int, int]
+) -> None:
     shape, given = case
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(similar.TILE, "cpu", tile)
@@ -149,7 +151,7 @@ def test_units_do_not_matter(dtype: torch.dtype) -> None:
 def test_tiles_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     x = noise((50, 71))
     groups = groups_of(x, radius=9)
-    for tile in (1, 17, 31, 1000):
+    for tile in ((1, 1), (17, 40), (31, 31), (1000, 1000)):
         monkeypatch.setitem(similar.TILE, "cpu", tile)
         assert torch.equal(groups_of(x, radius=9), groups)
 
@@ -161,10 +163,10 @@ def test_a_small_budget_makes_small_tiles(monkeypatch: pytest.MonkeyPatch) -> No
     real = similar._match_tile
 
     def spy(
-        pilot: torch.Tensor, around: torch.Tensor, row: similar._Run, col: similar._Run, count: int
+        pilot: torch.Tensor, around: torch.Tensor, row: similar._Run, col: similar._Run, *numbers: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
         sizes.append(around[row.pixels, col.pixels].numel() * pilot.element_size())
-        return real(pilot, around, row, col, count)
+        return real(pilot, around, row, col, *numbers)
 
     monkeypatch.setattr(similar, "_match_tile", spy)
     for budget in (2**21, 2**22, 2**23):

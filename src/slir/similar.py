@@ -14,9 +14,8 @@ from slir.compute import chunks, rows_that_fit
 from slir.errors import InputError
 from slir.patches import PatchGrid
 
-TILE = {"cpu": 56, "cuda": 224}
-"""Side in pixels of the tiles that `match` works on: smaller ones overlap more, larger ones sum more zeros, which a GPU
-does in less time than it takes to be told."""
+TILE = {"cpu": (28, 56), "cuda": (224, 224)}
+"""Rows and columns of the tiles that `match` works on: smaller ones overlap more, larger ones leave a CPU's caches."""
 
 GROUPS = 1024
 """Groups that `collaborate` filters at a time on a CPU, whose caches they should not leave."""
@@ -33,33 +32,33 @@ SIDE = 18
 
 @dataclass(frozen=True)
 class _Run:
-    """Some of the references along one axis.
+    """Some of the references along one axis, evenly apart.
 
     part: which ones. starts: their first pixels, (n,). pixels: those that they cover, m of them.
-    box: sums over each patch, (n, m) of zeros and ones.
-    outside: whether the candidate at start + offset leaves the image, (n, 2·reach + 1).
+    outside: whether the candidate at start + offset leaves the image, (n, 2·reach + 1); None where none does.
     """
 
     part: slice
     starts: Tensor
     pixels: slice
-    box: Tensor
-    outside: Tensor
+    outside: Tensor | None
 
 
-def _runs(starts: list[int], length: int, size: int, reach: int, most: int, like: Tensor) -> list[_Run]:
+def _runs(starts: list[int], length: int, size: int, stride: int, reach: int, most: int, like: Tensor) -> list[_Run]:
     """The references along an axis of `length` pixels, at most `most` at a time."""
+    even = len(starts)
+    if even > 1 and starts[-1] - starts[-2] < stride:
+        even -= 1  # the last lies off the stride: a run of its own
     runs = []
-    for part in chunks(len(starts), most):
+    for part in (*chunks(even, most), *([slice(even, len(starts))] if even < len(starts) else [])):
         first, last = starts[part][0], starts[part][-1]
-        # The last may lie off the stride. Counted out on the device, which then need not wait for a list of them.
-        own = torch.arange(part.start, part.stop, device=like.device).mul_(starts[min(1, len(starts) - 1)] - starts[0])
-        own.clamp_(max=starts[-1])
-        within = torch.arange(first, last + size, device=like.device) - own[:, None]  # (n, m)
-        box = ((within >= 0) & (within < size)).to(like.dtype)
-        candidates = own[:, None] + torch.arange(-reach, reach + 1, device=like.device)
-        outside = (candidates < 0) | (candidates > length - size)
-        runs.append(_Run(part, own, slice(first, last + size), box, outside))
+        # Counted out on the device, which then need not wait for a list of them.
+        own = torch.arange(first, last + 1, stride, device=like.device)
+        outside = None
+        if first < reach or last + reach > length - size:
+            candidates = own[:, None] + torch.arange(-reach, reach + 1, device=like.device)
+            outside = (candidates < 0) | (candidates > length - size)
+        runs.append(_Run(part, own, slice(first, last + size), outside))
     return runs
 
 
@@ -77,9 +76,8 @@ def match(pilot: Tensor, *, size: int = 8, radius: int = 16, stride: int = 3, co
     outside the group; infinite where a member is repeated or none is outside. `faded` makes weights of them.
 
     Works in tiles of so many pixels at most, so memory does not grow with the image. In a tile the squared differences
-    for all offsets are summed over the patches' rows and then over their columns, both as products with a matrix of
-    zeros and ones: more additions than a running sum has, but done in one pass, at the references alone, and without
-    ever subtracting.
+    for all offsets are summed over the patches' rows and then over their columns: more additions than a running sum
+    has, but at the references alone, and without ever subtracting.
     """
     height, width = pilot.shape
     grid = PatchGrid((height, width), size, stride)
@@ -89,33 +87,38 @@ def match(pilot: Tensor, *, size: int = 8, radius: int = 16, stride: int = 3, co
         raise InputError("count", "be at least 1", count, "Each group holds its reference at least.")
     up, left = min(radius, height - size), min(radius, width - size)  # farther candidates never fit
     tall, wide = 2 * up + 1, 2 * left + 1
-    # The difference, its square summed over rows, and over columns too: three arrays at most as large as the first.
-    side = min(
-        TILE.get(pilot.device.type, 56), isqrt(rows_that_fit(3 * tall * wide * pilot.element_size(), pilot.device))
-    )
-    most = max(1, (side - size) // stride + 1)
+    # Squared differences, summed over rows, and over columns too: three arrays at most as large as the first.
+    side = isqrt(rows_that_fit(3 * tall * wide * pilot.element_size(), pilot.device))
+    shape = TILE.get(pilot.device.type, TILE["cpu"])
     rows, cols = (
-        _runs(starts, length, size, reach, most, pilot)
-        for starts, length, reach in zip(grid.starts, pilot.shape, (up, left))
+        _runs(starts, length, size, stride, reach, max(1, (min(most, side) - size) // stride + 1), pilot)
+        for starts, length, reach, most in zip(grid.starts, pilot.shape, (up, left), shape)
     )
     # What lies around each pixel, a view (H, W, tall, wide). The padding only keeps it whole: see `outside`.
     around = F.pad(pilot, (left, left, up, up)).unfold(0, tall, 1).unfold(1, wide, 1)
     groups = torch.empty(*map(len, grid.starts), count, dtype=torch.int32, device=pilot.device)
     distances = pilot.new_empty(*groups.shape[:2], count + 1)
     for row, col in product(rows, cols):
-        groups[row.part, col.part], distances[row.part, col.part] = _match_tile(pilot, around, row, col, count)
+        found = _match_tile(pilot, around, row, col, size, stride, count)
+        groups[row.part, col.part], distances[row.part, col.part] = found
     return groups.flatten(0, 1), distances.flatten(0, 1)
 
 
-def _match_tile(pilot: Tensor, around: Tensor, row: _Run, col: _Run, count: int) -> tuple[Tensor, Tensor]:
+def _match_tile(
+    pilot: Tensor, around: Tensor, row: _Run, col: _Run, size: int, stride: int, count: int
+) -> tuple[Tensor, Tensor]:
     """The groups of the references in `row` × `col`, (n, n′, count), and their distances, (n, n′, count + 1)."""
     near, here = around[row.pixels, col.pixels], pilot[row.pixels, col.pixels, None, None]
     tall, wide = near.shape[2:]
     # Into an array of our own, since the result would otherwise take its layout from the overlapping view.
-    apart = torch.sub(near, here, out=pilot.new_empty(near.shape)).square_()  # (m, m′, tall, wide)
-    summed = (row.box @ apart.flatten(1)).view(len(row.starts), -1, tall * wide)  # (n, m′, tall·wide)
-    distances = (col.box @ summed).view(len(row.starts), -1, tall, wide)  # (n, n′, tall, wide)
-    distances.masked_fill_(row.outside[:, None, :, None], torch.inf).masked_fill_(col.outside[:, None, :], torch.inf)
+    apart = pilot.new_empty(near.shape)
+    torch.ops.aten.mse_loss.out(near, here.expand(near.shape), 0, out=apart)  # differences and squares in one pass
+    summed = apart.unfold(0, size, stride).sum(-1)  # (n, m′, tall, wide)
+    distances = summed.unfold(1, size, stride).sum(-1)  # (n, n′, tall, wide)
+    if row.outside is not None:
+        distances.masked_fill_(row.outside[:, None, :, None], torch.inf)
+    if col.outside is not None:
+        distances.masked_fill_(col.outside[:, None, :], torch.inf)
     distances[:, :, tall // 2, wide // 2] = -1  # the reference comes before its exact copies
     nearest, offsets = distances.flatten(2).topk(min(count + 1, tall * wide), largest=False)
     found = nearest.isfinite().sum(2, keepdim=True)
@@ -225,12 +228,13 @@ def _filtered(
     return grid.assemble(total), grid.assemble(weight[:, None])
 
 
-def _root_of_inverse(matrices: Tensor) -> Tensor:
+def _root_of_inverse(matrices: Tensor, out: Tensor | None = None) -> Tensor:
     """Lower triangular R with RᵀR = A⁻¹, for matrices A ⪰ I: (n, k, k) -> (n, k, k), by halves. With L = B R₁ᵀ,
 
         A = [A₁ Bᵀ; B A₂],    R = [R₁ 0; −R₂ L R₁, R₂],    R₂ᵀR₂ = (A₂ − LLᵀ)⁻¹
 
     On a CPU libraries factor such small matrices one by one; here a step is taken for all of them together.
+    out: zeros, where R goes.
     """
     k = matrices.shape[1]
     if matrices.device.type != "cpu":
@@ -239,30 +243,34 @@ def _root_of_inverse(matrices: Tensor) -> Tensor:
             torch.eye(k, dtype=matrices.dtype, device=matrices.device),
             upper=False,
         )
+    root = torch.zeros_like(matrices) if out is None else out
     if k <= SIDE:
-        return _eliminated(matrices)
+        return root.copy_(_eliminated(matrices))
     first, last = slice(0, k // 2), slice(k // 2, k)
-    root = torch.zeros_like(matrices)
-    root[:, first, first] = upper = _root_of_inverse(matrices[:, first, first])
+    upper = _root_of_inverse(matrices[:, first, first], root[:, first, first])
     left = matrices[:, last, first] @ upper.mT
-    root[:, last, last] = lower = _root_of_inverse(torch.baddbmm(matrices[:, last, last], left, left.mT, alpha=-1))
-    root[:, last, first] = -(lower @ left) @ upper
+    rest = torch.baddbmm(matrices[:, last, last], left, left.mT, alpha=-1)
+    lower = _root_of_inverse(rest, root[:, last, last])
+    torch.neg((lower @ left) @ upper, out=root[:, last, first])
     return root
 
 
 def _eliminated(matrices: Tensor) -> Tensor:
-    """The same by Gaussian elimination, in place: one pass over all n for each column.
+    """The same by Gaussian elimination: one pass over all n for each column. A becomes DL⁻¹, in place, with D = diag.
 
     As A ⪰ I, so is what is left of it at any step: a pivot that is not above 1 has nothing but rounding beside it.
     """
     a = matrices.permute(1, 2, 0).clone(memory_format=torch.contiguous_format)  # one matrix beside the other
-    for j in range(len(a)):
-        beside = (a[j, j] > 1).to(a.dtype)
-        scale = a[j, j].clamp_(min=1).rsqrt_()
-        beside *= scale
-        below = a[j + 1 :, j] * beside
-        a[j + 1 :, j] = 0
-        a[j, :j] *= scale  # R's own row, where A's has been eliminated
-        a[j, j + 1 :] *= beside
-        a[j + 1 :].addcmul_(below[:, None], a[j][None], value=-1)
-    return a.permute(2, 0, 1).tril()
+    share = torch.empty_like(a[0])
+    for j, row in enumerate(a):
+        inverse = F.threshold(row[j], 1.0, torch.inf).reciprocal_()
+        torch.mul(row, inverse, out=share)
+        share[j] = inverse
+        below = a[j + 1 :]
+        below[:, j] = 0  # from here on L⁻¹'s column, which begins as that of I
+        below.addcmul_(row[j + 1 :, None], share[None], value=-1)  # the row is the column, as A is symmetric
+        row[j + 1 :] = 0
+    pivots = a.diagonal().T
+    scale = pivots.clamp(min=1).rsqrt_()
+    pivots.fill_(1)
+    return a.mul_(scale[:, None]).permute(2, 0, 1)
