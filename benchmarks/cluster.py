@@ -1,6 +1,7 @@
 """What a Dask cluster costs, and what it survives: one large 16-bit Zarr image on processes of this machine.
 
-    python benchmarks/cluster.py [--side 8000] [--workers 2] [--tile N] [--kill-worker] [--kill-client] [--out FOLDER]
+    python benchmarks/cluster.py [--side 8000] [--workers 2] [--tile N] [--short] [--kill-worker] [--kill-client]
+        [--out FOLDER]
 
 Writes an image of side × side pixels, restores it in one process of one thread, by tiles as large files are; then by
 one worker and by --workers of them, each with one thread and 2 GB. Prints, and writes to FOLDER/cluster.json, from
@@ -11,6 +12,9 @@ which `benchmarks/scale_plan.py` goes on:
     efficiency   time of one worker over n times that of n workers, and what the number of tiles allows at most
     task         seconds in a tile, and between tiles: what scheduler, client and network take of a worker's time
     bytes        that the call of a task has, that workers send each other, and that a tile reads and writes
+
+--short leaves out the one worker, and gives the one process as many threads as there are workers: overhead then is the
+time of n workers over that of n threads, less 1, and there is no efficiency.
 
 --kill-worker kills (SIGKILL) one of the workers in the middle; --kill-client kills the run in the middle and begins it
 again, and counts the tiles that were done twice. Nothing else should run on the machine meanwhile; `overhead_cpu`, from
@@ -57,11 +61,16 @@ def main() -> None:
     write_image(folder / "in.zarr", asked.side)
     set_tile(asked.tile)
     measured: dict[str, Any] = {"side": asked.side, "workers": asked.workers, "cores": len(os.sched_getaffinity(0))}
-    report(measured, "one process", **alone(folder))
-    report(measured, "one worker", **on_workers(folder, 1))
+    report(measured, "one process", **alone(folder, asked.workers if asked.short else 1))
+    if not asked.short:
+        report(measured, "one worker", **on_workers(folder, 1))
     if asked.workers > 1:
-        report(measured, f"{asked.workers} workers", **on_workers(folder, asked.workers))
-    conclude(measured, asked.workers)
+        many = on_workers(folder, asked.workers)
+        report(measured, f"{asked.workers} workers", **many)
+        if asked.short:
+            report(measured, "summary", overhead=many["seconds"] / measured["one process"]["seconds"] - 1)
+    if not asked.short:
+        conclude(measured, asked.workers)
     if asked.kill_worker:
         report(measured, "a worker killed", **on_workers(folder, asked.workers, kill=True))
     if asked.kill_client:
@@ -75,6 +84,7 @@ def arguments() -> Any:
     parser.add_argument("--side", type=int, default=8000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--tile", type=int, default=0, help="side of tiles; 0 for what slir takes")
+    parser.add_argument("--short", action="store_true", help="n workers against n threads alone")
     parser.add_argument("--kill-worker", action="store_true")
     parser.add_argument("--kill-client", action="store_true")
     parser.add_argument("--out", default="", help="folder to work in; else one in the system's place for such")
@@ -102,21 +112,22 @@ def set_tile(side: int) -> None:
         streams.tile_side = files.tile_side = lambda model, device: side  # type: ignore[assignment]
 
 
-def job(folder: Path, output: str) -> Job:
-    return Job("denoise", folder / "in.zarr", folder / output, sigma=float(NOISE), threads=1)
+def job(folder: Path, output: str, threads: int = 1) -> Job:
+    return Job("denoise", folder / "in.zarr", folder / output, sigma=float(NOISE), threads=threads)
 
 
-def fresh(folder: Path, output: str) -> Job:
+def fresh(folder: Path, output: str, threads: int = 1) -> Job:
     shutil.rmtree(folder / output, ignore_errors=True)
     shutil.rmtree(folder / f".{output}{SUFFIX}", ignore_errors=True)
-    return job(folder, output)
+    return job(folder, output, threads)
 
 
-def alone(folder: Path) -> dict[str, Any]:
-    """One process, one thread, by tiles."""
+def alone(folder: Path, threads: int) -> dict[str, Any]:
+    """One process, by tiles."""
     start, cpu = time.perf_counter(), time.process_time()
-    jobs.run(fresh(folder, "alone.zarr"), sidecar=False)
-    return {"seconds": time.perf_counter() - start, "cpu": time.process_time() - cpu}
+    jobs.run(fresh(folder, "alone.zarr", threads), sidecar=False)
+    taken = {"seconds": time.perf_counter() - start, "cpu": time.process_time() - cpu}
+    return {"threads": threads, **taken, "peak_memory": peak_memory()}
 
 
 def on_workers(folder: Path, count: int, *, kill: bool = False) -> dict[str, Any]:
