@@ -540,6 +540,8 @@ def test_info_of_models():
     assert found["cells"] > 1
     assert found["held_out_psnr"][-1] > found["held_out_psnr"][0]
     assert "a model to upsample" in text
+    assert "calibrated for the whole task, sigma from" in found["intervals"]
+    assert found["intervals"] in text
 
 
 # --- several processes ---------------------------------------------------------------------------------------------

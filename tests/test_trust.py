@@ -132,6 +132,22 @@ def test_what_a_result_says_about_its_errors(grey: np.ndarray) -> None:
     assert shares[1] == pytest.approx(0.9, abs=0.07)
 
 
+def test_stats_alone_leave_the_errors_out(grey: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    y = grey + 20 * np.random.default_rng(0).standard_normal(grey.shape).astype(np.float32)
+    told = {"sigma": 20, "data_range": 255}
+    full = slir.denoise(y, **told, return_info=True)
+    monkeypatch.setattr("slir.restoration.expected_error_map", None)  # not even asked
+    brief = slir.denoise(y, **told, return_info="stats")
+    np.testing.assert_array_equal(brief.image, full.image)
+    assert brief.stats["residual"] == full.stats["residual"]
+    assert brief.error_map is None
+    assert "return_info=True" in brief.calibrated
+    with pytest.raises(SlirError, match="return_info=True"):
+        brief.interval(0.9)
+    with pytest.raises(InputError, match="return_info must be True, False or"):
+        slir.denoise(y, **told, return_info="all")
+
+
 @pytest.mark.filterwarnings("ignore::slir.errors.SlirWarning")  # there is no noise in these
 def test_errors_come_in_the_images_kind_and_channels() -> None:
     colour = demo_picture()[:64, :80]

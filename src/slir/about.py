@@ -86,9 +86,24 @@ def model_facts(model: Model) -> dict[str, Any]:
         "crops": own.get("crops"),
         "seed": own.get("seed", made_for.get("seed")),
         "held_out_psnr": own.get("held_out_psnr"),
+        "intervals": _calibrated(model),
         "slir": own.get("slir"),
     }
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _calibrated(model: Model) -> str:
+    """What the model's intervals hold for, in words."""
+    from slir.trust.record import Trust
+
+    trust = model.trust
+    if not isinstance(trust, Trust):
+        return "not calibrated"
+    family = trust.what.get("family", {})
+    for_what = "one operator" if family.get("operator") else "the whole task"
+    low, high = trust.sigma
+    sigma = f"sigma {low:.3g}" if low == high else f"sigma from {low:.3g} to {high:.3g}"
+    return f"calibrated for {for_what}, {sigma} of the range"
 
 
 _TASKS = {"identity": "denoise", "blur": "deblur", "downsample": "upsample", "mask": "inpaint"}

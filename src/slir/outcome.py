@@ -42,6 +42,9 @@ class Outlook:
         return self.frame.sizes(self.treatment.channel_sizes(sizes, planes))
 
 
+UNASKED = 'errors were not asked for: pass return_info=True, not "stats"'
+
+
 @dataclass(frozen=True)
 class Result:
     """A restored image with what was measured on the way.
@@ -49,18 +52,19 @@ class Result:
     stats: `sigma` (in units of the pixel values, one per channel; and, with "poisson-gaussian", `gain` and `variance`),
     `seconds`, `stages` (per channel, per stage: steps and residuals of the solvers; for colours, brightness comes
     first, then two differences), `residual` (root mean square of y − Bx̂, to be compared with sigma), `forward` (whether
-    y = Bx + ε can be true).
+    y = Bx + ε can be true). silence: why there is no outlook on errors, where there is none.
     """
 
     image: Array
     stats: dict[str, Any] = field(default_factory=dict)
     outlook: Outlook | None = field(default=None, repr=False)
     ask: Callable[[int, int, int], Explanation] | None = field(default=None, repr=False)
+    silence: str = field(default="this model says nothing about its errors", repr=False)
 
     @property
     def calibrated(self) -> str:
         """Empty where errors and intervals are calibrated; otherwise the reason in words why they are not."""
-        return "this model says nothing about its errors" if self.outlook is None else self.outlook.reason
+        return self.silence if self.outlook is None else self.outlook.reason
 
     @property
     def error_map(self) -> Array | None:

@@ -158,7 +158,8 @@ def restore_whole(
     filled = picture
     if work.task != "inpaint":
         filled = replace(picture, pixels=_filled(picture.pixels, missing, settings))
-    asked = {"sigma": work.sigma, "model": work.model, "progress": progress or False, "return_info": True}
+    wanted = "stats" if work.keep is None and work.errors is None else True
+    asked = {"sigma": work.sigma, "model": work.model, "progress": progress or False, "return_info": wanted}
     look = None if work.observe is None else partial(work.observe, plane)
     result = work.whole(filled, {**settings, **asked, "observe": look})
     if work.keep is not None:
@@ -177,7 +178,8 @@ def _by_windows(source: Source, plane: int, sink: Sink, work: Work, progress: Pr
     """A plane that need not fit into memory."""
     windows = Windows(source, plane, work)
     lead = windows.decision.treatment.model_for(windows.decision.operator, windows.device)
-    pieces = pieces_of(source.size, work, lead, tile_side(lead, windows.device))
+    side = tile_side(lead, windows.device, source.size, work.operator(source.size))
+    pieces = pieces_of(source.size, work, lead, side)
     found = []
     for number, piece in enumerate(pieces):
         if progress is not None:

@@ -16,7 +16,8 @@ All of them take these keyword arguments:
     progress      True for a progress bar, or a function called as progress(done, total, what)
     observe       a function called as observe(image) after each stage with the estimate so far, for those who watch; of
                   large images as their tiles are done. What it raises ends the work
-    return_info   return a `Result` with the image and what was measured on the way, in place of the image
+    return_info   return a `Result` with the image and what was measured on the way, in place of the image; "stats"
+                  leaves out the errors to expect, which take a tenth of the time
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -42,7 +43,7 @@ from slir.operators import Blur, Downsample, Identity, Mask, Operator
 from slir.operators.blur import checked_psf
 from slir.operators.convolution import Border
 from slir.operators.downsample import Antialias
-from slir.outcome import Outlook, Result
+from slir.outcome import UNASKED, Outlook, Result
 from slir.restoration import Restoration
 from slir.tiles import restore_tiled
 from slir.treatment import Restored, Treatment, decide, sampled
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
 Progress = bool | Callable[[int, int, str], None]
 Observe = Callable[[Array], None] | None
+Info = bool | Literal["stats"]
 Seed = int | np.random.Generator | torch.Generator | None
 
 
@@ -67,7 +69,17 @@ class _Options:
     rng: Seed
     progress: Progress
     observe: Observe
-    return_info: bool
+    return_info: Info
+
+    def __post_init__(self) -> None:
+        if isinstance(self.return_info, str) and self.return_info != "stats":
+            remedy = '"stats" leaves out the errors to expect.'
+            raise InputError("return_info", 'be True, False or "stats"', repr(self.return_info), remedy)
+
+    @property
+    def errors(self) -> bool:
+        """Whether errors to expect are asked for."""
+        return bool(self.return_info) and self.return_info != "stats"
 
 
 def denoise(
@@ -81,7 +93,7 @@ def denoise(
     rng: Seed = None,
     progress: Progress = False,
     observe: Observe = None,
-    return_info: bool = False,
+    return_info: Info = False,
 ) -> Any:
     """Remove white noise from an image.
 
@@ -110,7 +122,7 @@ def deblur(
     rng: Seed = None,
     progress: Progress = False,
     observe: Observe = None,
-    return_info: bool = False,
+    return_info: Info = False,
 ) -> Any:
     """Undo a known blur. The result has the shape of `image`.
 
@@ -139,7 +151,7 @@ def upsample(
     rng: Seed = None,
     progress: Progress = False,
     observe: Observe = None,
-    return_info: bool = False,
+    return_info: Info = False,
 ) -> Any:
     """Enlarge an image `factor` times along each side, by undoing how it was shrunk.
 
@@ -165,7 +177,7 @@ def inpaint(
     rng: Seed = None,
     progress: Progress = False,
     observe: Observe = None,
-    return_info: bool = False,
+    return_info: Info = False,
 ) -> Any:
     """Fill in missing pixels. With sigma = 0 known pixels stay exactly as they are.
 
@@ -250,7 +262,7 @@ def _restore(
 
             def one(plane: Tensor, model: Model, noise: float, number: int) -> Restoration:
                 seen: dict[str, Any] = {"progress": report(number), "observe": look and partial(look, number)}
-                seen["errors"] = options.return_info
+                seen["errors"] = options.errors
                 work = partial(restore_tiled, plane, operator, model, sigma=noise, generator=generator, **seen)
                 return sparing(work, device)
 
@@ -278,6 +290,8 @@ def _restore(
     ask = None
     if not treatment.leaves(operator):
         ask = partial(_explained, array, frame, treatment, operator)
+    if not options.errors:
+        return Result(result, stats, ask=ask, silence=UNASKED)
     return Result(result, stats, outlook(restored, treatment, operator, frame), ask)
 
 

@@ -117,6 +117,7 @@ def _model_text(found: dict[str, Any]) -> str:
         ("images", "images"),
         ("crops", "crops"),
         ("held_out_psnr", "PSNR by stage"),
+        ("intervals", "intervals"),
         ("slir", "made by slir"),
     ):
         if name in found:
