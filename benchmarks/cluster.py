@@ -109,7 +109,7 @@ def set_tile(side: int) -> None:
     """Every image is cut, and, where `side` says so, into smaller tiles."""
     streams.LARGE = 1
     if side:
-        streams.tile_side = files.tile_side = lambda model, device: side  # type: ignore[assignment]
+        streams.tile_side = files.tile_side = lambda *about: side  # type: ignore[assignment]
 
 
 def job(folder: Path, output: str, threads: int = 1) -> Job:

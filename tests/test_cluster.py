@@ -58,7 +58,7 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every file is large, and its tiles are small; workers are told so by the client."""
     monkeypatch.setattr(streams, "LARGE", 1)
     for module in (streams, files):
-        monkeypatch.setattr(module, "tile_side", lambda model, device: 100)
+        monkeypatch.setattr(module, "tile_side", lambda *about: 100)
 
 
 def apart(found: np.ndarray, wanted: np.ndarray) -> float:
@@ -270,7 +270,7 @@ def test_a_run_whose_client_died_goes_on(folder: Path, client: Any, monkeypatch:
         return flow(client, submit, items)
 
     monkeypatch.setattr(files, "in_flow", counted)
-    monkeypatch.setattr(files, "tile_side", lambda model, device: 150)  # as if memory had changed: tiles must not
+    monkeypatch.setattr(files, "tile_side", lambda *about: 150)  # as if memory had changed: tiles must not
     outcome = files.run(job(folder, "out.zarr"), client)
     assert digest(folder / "out.zarr") == digest(folder / "here.zarr")
     (note,) = outcome.notes

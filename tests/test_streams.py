@@ -27,7 +27,7 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     pieces: list[Any] = []
     monkeypatch.setattr(treatment, "default_model", lambda operator, sigma: SMALL)
     monkeypatch.setattr(streams, "LARGE", 1)
-    monkeypatch.setattr(streams, "tile_side", lambda model, device: 128)
+    monkeypatch.setattr(streams, "tile_side", lambda *about: 128)
     by = streams.Windows.restored
 
     def restored(self: Any, piece: Any) -> Any:
@@ -218,7 +218,7 @@ def test_memory_does_not_grow_with_the_file(
     name: str, tmp_path: Path, windows: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The limits of what is held are smaller here, as the files are."""
-    monkeypatch.setattr(streams, "tile_side", lambda model, device: 320)
+    monkeypatch.setattr(streams, "tile_side", lambda *about: 320)
     monkeypatch.setattr(treatment, "BLOCK", 64)
     for limit, size in {"_CACHE": 1 << 20, "_LARGE": 1 << 18, "_PART": 1 << 16}.items():
         monkeypatch.setattr(f"slir.io.tiff_segments.{limit}", size)
@@ -239,7 +239,7 @@ def test_nor_does_it_in_other_formats(
     suffix: str, tmp_path: Path, windows: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip({".zarr": "zarr", ".fits": "astropy"}[suffix])
-    monkeypatch.setattr(streams, "tile_side", lambda model, device: 320)
+    monkeypatch.setattr(streams, "tile_side", lambda *about: 320)
     monkeypatch.setattr(treatment, "BLOCK", 64)
     monkeypatch.setattr("slir.io.omezarr._CHUNK", 256)
     peaks = []

@@ -147,10 +147,22 @@ def test_progress_counts_all_tiles() -> None:
     assert told[-1][0] == told[-1][1] == 2 * count
 
 
-def test_tiles_shrink_with_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("operator", [Identity(), Blur(np.full((9, 9), 1 / 81)), Downsample(2, np.ones((2, 2)) / 4)])
+@pytest.mark.parametrize("shape", [(3000, 3000), (400, 9000), (5000, 1234)])
+@pytest.mark.parametrize("memory", [2**25, 2**27, 2**29])
+def test_tiles_fit_into_memory_and_are_no_smaller(
+    memory: int, shape: tuple[int, int], operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, device = cascade(), torch.device("cpu")
-    monkeypatch.setattr(tiles, "memory_for_tiles", lambda device: 2**30)
-    large = tiles.tile_side(model, device)
-    monkeypatch.setattr(tiles, "memory_for_tiles", lambda device: 2**28)
-    assert tiles.tile_side(model, device) == pytest.approx(large / 2, abs=1)
-    assert math.isfinite(large)
+    monkeypatch.setattr(tiles, "memory_for_tiles", lambda device: memory)
+
+    def most(side: int) -> int:
+        pieces = tiles.cut(shape, operator, model, side)
+        return max(math.prod(axis.stop - axis.start for axis in piece.seen) for piece in pieces)
+
+    side = tiles.tile_side(model, device, shape, operator)
+    number = 4 * tiles.HELD * operator.scale**2
+    assert number * most(side) <= memory
+    across = -(-operator.scale * max(shape) // side)
+    if across > 1:  # fewer tiles would not have fitted
+        assert number * most(-(-operator.scale * max(shape) // (across - 1)) + 32) > memory

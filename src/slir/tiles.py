@@ -6,9 +6,9 @@ where the patches of the whole image begin, so that inside the halo the same is 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import product
 from math import lcm, sqrt
 from typing import Any
 
@@ -51,7 +51,7 @@ def restore_tiled(
     errors: say which error to expect at each pixel.
     """
     shape = (y.shape[0], y.shape[1])
-    side = tile_side(model, y.device) if tile is None else tile
+    side = tile_side(model, y.device, shape, operator) if tile is None else tile
     pieces = list(cut(shape, operator, model, side))
     if len(pieces) < 2 or model.splitting == "admm" or any(piece.operator is None for piece in pieces):
         look = None if observe is None else _after_stages(observe, operator, shape)
@@ -109,29 +109,25 @@ class Piece:
 
 def cut(shape: Shape, operator: Operator, model: Model, side: int) -> Iterator[Piece]:
     """The pieces of a y of this shape, row by row; `side` in pixels of x, halo not counted."""
-    scale = operator.scale
-    step = period(model)  # y's pixels, so also x's
-    margin = -(-halo(model, operator) // (scale * step)) * step
+    scale, step, margin = operator.scale, period(model), _margin(model, operator)
     side = max(1, max(side, LEAST) // (scale * step)) * step
     axes = []
-    whole = shape[0] * shape[1] <= side**2
     for length in shape:
         axis = []
-        count = 1 if whole or length <= side + 2 * margin else -(-length // side)
+        count = _count(length, side, margin)
         steps = -(-length // step)
         for part in chunks(steps, -(-steps // count)):
             own = slice(step * part.start, min(step * part.stop, length))
             seen = slice(max(0, own.start - margin), min(length, own.stop + margin))
             axis.append((own, seen, slice(own.start - seen.start, own.stop - seen.start)))
         axes.append(axis)
-    for (own_row, row, in_row), (own_col, col, in_col) in product(*axes):
+    for (own_row, row, in_row), (own_col, col, in_col) in itertools.product(*axes):
         yield Piece((own_row, own_col), (row, col), (in_row, in_col), operator.part(row, col))
 
 
 def piece_around(shape: Shape, operator: Operator, model: Model, row: int, col: int) -> Piece:
     """The piece of a y of this shape that answers for the pixel at (row, col), no larger than it has to be."""
-    step = period(model)
-    margin = -(-halo(model, operator) // (operator.scale * step)) * step
+    step, margin = period(model), _margin(model, operator)
     own, seen, within = [], [], []
     for at, length in ((row, shape[0]), (col, shape[1])):
         start, stop = step * (at // step), min(length, step * (at // step + 1))
@@ -167,15 +163,40 @@ def halo(model: Model, operator: Operator) -> int:
     return far + 4 * operator.reach
 
 
-def tile_side(model: Model, device: torch.device) -> int:
-    """The side of a tile, in pixels of x, whose restoration fits into the memory that tiles may take."""
+def _margin(model: Model, operator: Operator) -> int:
+    """The halo in pixels of y, as many as let a tile begin where patches do."""
+    step = period(model)  # y's pixels, so also x's
+    return -(-halo(model, operator) // (operator.scale * step)) * step
+
+
+def tile_side(model: Model, device: torch.device, shape: Shape, operator: Operator) -> int:
+    """The side of tiles for a y of this shape, in pixels of x, halo not counted: the largest whose restoration, halo
+    and all, fits into the memory that tiles may take. As few tiles as can be see least of the image twice."""
     numbers = 0.0
     for stage in model.stages:
         views = len(stage.views) if isinstance(stage, LearntStage) else 1
         numbers = max(numbers, 40 + 4 * views + 3 * stage.size**2 / stage.stride**2)
     # On a CPU patches are cut out of few rows at a time: what is held are images, 35 of them where it was measured.
     numbers = HELD if device.type == "cpu" and model.learnt else numbers
-    return int(sqrt(memory_for_tiles(device) / (4 * numbers)))
+    room = memory_for_tiles(device) / (4 * numbers)
+    unit, margin = operator.scale * period(model), operator.scale * _margin(model, operator)
+    lengths = [operator.scale * length for length in shape]
+
+    def seen(length: int, side: int) -> int:
+        """By the largest tile along an axis, as `cut` cuts it; of two tiles each has an edge of the image."""
+        count = _count(length, side, margin)
+        return length if count == 1 else -(-length // (count * unit)) * unit + margin * min(2, count - 1)
+
+    for count in itertools.count(1):
+        side = -(-max(lengths) // (count * unit)) * unit
+        if seen(lengths[0], side) * seen(lengths[1], side) <= room or side <= LEAST:
+            return side
+    raise AssertionError("sides shrink until they are small enough")
+
+
+def _count(length: int, side: int, margin: int) -> int:
+    """Of tiles along an axis. What is hardly longer than one is not cut."""
+    return 1 if length <= side + 2 * margin else -(-length // side)
 
 
 def scaled(axes: tuple[slice, slice], scale: int) -> tuple[slice, slice]:

@@ -124,7 +124,7 @@ def _side(array: Any, plan: Plan) -> int:
     is done twice, and no larger than what fits into memory."""
     scale, reach = plan.operator.scale, halo(plan.lead, _reaching(plan.operator))
     largest = scale * max(max(array.chunks[-2]), max(array.chunks[-1]))
-    most = tile_side(plan.lead, torch.device("cpu"))
+    most = tile_side(plan.lead, torch.device("cpu"), plan.size, _reaching(plan.operator))
     least = 2 * (reach + scale * period(plan.lead))  # Dask takes a halo from the next block alone
     return max(least, min(max(largest, 4 * reach), most))
 

@@ -52,7 +52,8 @@ def _side(job: Job) -> int:
     """Of tiles: as on one machine, whatever workers have. What they need is said in the guide."""
     with io.open_source(job.image) as source:
         work = jobs.work_of(replace(job, device=None), source.head, missing=None)
-        return tile_side(lead_model(work, source), torch.device("cpu"))
+        operator = work.operator(source.size)
+        return tile_side(lead_model(work, source), torch.device("cpu"), source.size, operator)
 
 
 def _restore(

@@ -19,8 +19,8 @@ from slir.errors import FullError
 CPU_BUDGET = 64 * 2**20
 """Bytes that the temporaries of one chunk may take on the CPU. Larger chunks are not faster: they leave the caches."""
 
-CPU_TILES = 2**29
-"""Bytes that the restoration of one tile may take on the CPU."""
+CPU_TILES = 3 * 2**28
+"""Bytes that the restoration of one tile, halo and all, may take on the CPU."""
 
 CACHE = 2 * 2**20
 """Bytes that are touched several times in a row on the CPU at a time."""
