@@ -9,7 +9,8 @@ which `benchmarks/scale_plan.py` goes on:
 
     apart        the largest difference from the one process, where the range is 1
     overhead     of Dask: time of one worker over that of the one process, less 1; start-up told apart
-    efficiency   time of one worker over n times that of n workers, and what the number of tiles allows at most
+    efficiency   time of one worker over n times that of n workers, and what allows no more: the number of tiles, and
+                 the cores, on which n processes without Dask are slower side by side than one of them alone
     task         seconds in a tile, and between tiles: what scheduler, client and network take of a worker's time
     bytes        that the call of a task has, that workers send each other, and that a tile reads and writes
 
@@ -56,6 +57,9 @@ def main() -> None:
     if asked.child:
         child(asked)
         return
+    if asked.pace:
+        pace()
+        return
     folder = Path(asked.out or tempfile.mkdtemp(prefix="slir-cluster-"))
     folder.mkdir(parents=True, exist_ok=True)
     write_image(folder / "in.zarr", asked.side)
@@ -89,6 +93,7 @@ def arguments() -> Any:
     parser.add_argument("--kill-client", action="store_true")
     parser.add_argument("--out", default="", help="folder to work in; else one in the system's place for such")
     parser.add_argument("--child", default="", help=argparse.SUPPRESS)  # the client that will be killed
+    parser.add_argument("--pace", action="store_true", help=argparse.SUPPRESS)  # a process beside others
     return parser.parse_args()
 
 
@@ -289,7 +294,41 @@ def conclude(measured: dict[str, Any], workers: int) -> None:
         rounds = -(-one["tiles"] // workers) * workers
         summary["efficiency"] = one["seconds"] / (workers * many["seconds"])
         summary["efficiency_that_tiles_allow"] = one["tiles"] / rounds
+        summary["efficiency_that_cores_allow"] = paces(1) / paces(workers)
     report(measured, "summary", **summary)
+
+
+def paces(count: int) -> float:
+    """Seconds that each of so many processes takes for the same work when all are at it, without Dask."""
+    words = [sys.executable, __file__, "--pace"]
+    started = [subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(count)]
+    for process in started:
+        assert process.stdout is not None
+        process.stdout.readline()  # it is ready
+    for process in started:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    return float(np.mean([float(process.communicate()[0]) for process in started]))
+
+
+def pace() -> None:
+    """One thread restores the same again and again for a while; prints the seconds that once takes."""
+    import torch
+
+    from slir import denoise
+
+    torch.set_num_threads(1)
+    picture = np.tile(demo_picture().mean(-1), (2, 2))
+    noisy = picture + np.random.default_rng(0).normal(0, 10, picture.shape)
+    denoise(noisy[:64, :64].astype(np.float32), sigma=10.0, data_range=255)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    start, times = time.perf_counter(), 0
+    while time.perf_counter() - start < 20:
+        denoise(noisy.astype(np.float32), sigma=10.0, data_range=255)
+        times += 1
+    print((time.perf_counter() - start) / times, flush=True)
 
 
 def scheduler_cost(tasks: int = 2000) -> float:
