@@ -108,6 +108,28 @@ def test_what_an_unknown_border_hides(kernel: np.ndarray, share: float, ridge: f
     torch.testing.assert_close(spread.value, quick.value)
 
 
+@pytest.mark.parametrize("kernel", [psf.gaussian(1.6), psf.camera_shake(13, 3, softness=0.3)])
+def test_a_smooth_start_where_the_border_is_unknown(kernel: np.ndarray) -> None:
+    """The hint is positive definite, and takes far fewer steps than one that knows nothing of the border."""
+    operator = Blur(kernel)
+    system = System(operator, 1.5, 0.0, 0.02)
+    rhs = operator.adjoint(image(8, (70, 61)))
+    plain = operator.inverse_hint(rhs, 1.5, 0.0, 0.02)
+    slow = cg(system.apply, rhs, precondition=plain, tol=1e-6, max_steps=5000)
+    quick = system.solve(rhs, tol=1e-6)
+    assert quick.verdict is Verdict.CONVERGED
+    assert quick.stats["steps"] < 0.5 * slow.stats["steps"]
+    exact = cg(system.apply, rhs, precondition=plain, tol=1e-12, max_steps=5000).value
+    torch.testing.assert_close(quick.value, exact, rtol=0, atol=1e-3 * float(exact.abs().max()))
+    small = image(2, (2 * kernel.shape[0], 2 * kernel.shape[1]))
+    hint = system.inverse_hint(small)
+    assert hint is not None
+    units = torch.eye(small.numel(), dtype=torch.float64).view(-1, *small.shape)
+    matrix = torch.stack([hint(unit).flatten() for unit in units], 1)
+    torch.testing.assert_close(matrix, matrix.T)
+    assert torch.linalg.eigvalsh(matrix).min() > 0
+
+
 def test_roughness_is_that_of_the_differences() -> None:
     x = image(2)
     energy = (x[1:] - x[:-1]).square().sum() + (x[:, 1:] - x[:, :-1]).square().sum()

@@ -184,7 +184,7 @@ class Convolution:
         if self.border != "circular":
             shape = (fast_length(height), fast_length(width))
         divisor = weight * self._spectrum(shape, like, kind="power")
-        divisor += ridge if smooth == 0 else _roughness(shape, like, ridge, smooth)
+        divisor += ridge if smooth == 0 else roughness(shape, like, ridge, smooth)
 
         def apply(v: Tensor, factors: Tensor) -> Tensor:
             return torch.fft.irfft2(torch.fft.rfft2(v, s=shape) * factors, s=shape)[..., :height, :width]
@@ -237,7 +237,7 @@ class Convolution:
         return value
 
 
-def _roughness(shape: Shape, like: Tensor, ridge: float, smooth: float) -> Tensor:
+def roughness(shape: Shape, like: Tensor, ridge: float, smooth: float) -> Tensor:
     """The spectrum of ridge·I + smooth·∇ᵀ∇ on a torus. A hair more where it would vanish: for the constant."""
     down, across = (
         2 - 2 * torch.cos(2 * torch.pi * steps)

@@ -6,6 +6,9 @@ On a torus blurring is C, and y all of Cx. But y shows only a part of it, so tha
 
 and K, on the ring of hidden pixels alone, is a filter, ρ/(|c|² + ρ), whose own inverse, cut to the ring, is close to
 K⁻¹. A step then takes four transforms in place of six, and a third of the steps are enough.
+
+With w∇ᵀ∇ in place of ρI the formula does not hold, since borders do not meet; but it is close, and makes steps of
+conjugate gradient a third to a quarter as many (`smooth_hint`).
 """
 
 from __future__ import annotations
@@ -15,9 +18,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from slir.operators.convolution import Convolution
+from slir.operators.base import Hint
+from slir.operators.convolution import Convolution, roughness
 from slir.solvers.cg import cg
 from slir.solvers.solution import Solution
+
+LONGEST = 0.3
+"""Least |∇|² that `smooth_hint` reckons with: longer waves do not fit into the ring."""
 
 
 def solve_bordered(blur: Convolution, rhs: Tensor, ridge: float, *, target: float, max_steps: int) -> Solution:
@@ -48,3 +55,22 @@ def solve_bordered(blur: Convolution, rhs: Tensor, ridge: float, *, target: floa
     x = torch.fft.irfft2(estimate, s=torus.shape)[:height, :width]
     left = found.stats["residual"] * float(blurred.norm()) / max(float(rhs.norm()), 1e-30)
     return replace(found, value=x, stats={"steps": found.stats["steps"] + 1, "residual": left})
+
+
+def smooth_hint(blur: Convolution, like: Tensor, gamma: float, ridge: float, smooth: float) -> Hint:
+    """About (γBᵀB + ρI + w∇ᵀ∇)⁻¹ for images like this one, with w = `smooth` > 0: the formula with a filter for K⁻¹."""
+    height, width = like.shape
+    torus = blur.torus((height, width), like)
+    rest = roughness(torus.shape, like, ridge / gamma, smooth / gamma).clamp_(min=(ridge + LONGEST * smooth) / gamma)
+    whole = torus.power + rest
+    hidden = 1 - torus.seen
+
+    def apply(v: Tensor, factors: Tensor) -> Tensor:
+        inverse, lost = factors
+        estimate = torch.fft.rfft2(v, s=torus.shape) * inverse
+        blurred = torch.fft.irfft2(estimate * torus.spectrum, s=torus.shape).mul_(hidden)
+        unseen = torch.fft.irfft2(torch.fft.rfft2(blurred) * lost, s=torus.shape).mul_(hidden)
+        estimate += torch.fft.rfft2(unseen) * torus.conjugate * inverse
+        return torch.fft.irfft2(estimate, s=torus.shape)[:height, :width]
+
+    return Hint(lambda v, factors: apply(v, factors) / gamma, torch.stack((1 / whole, whole / rest)))

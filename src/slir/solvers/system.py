@@ -12,7 +12,7 @@ from torch import Tensor
 from slir.compute.recording import undisturbed
 from slir.operators.base import Hint, Operator
 from slir.operators.blur import Blur
-from slir.solvers.bordered import solve_bordered
+from slir.solvers.bordered import smooth_hint, solve_bordered
 from slir.solvers.cg import LOOK, Walk, cg
 from slir.solvers.solution import Solution, Verdict
 
@@ -37,7 +37,17 @@ class System:
     def inverse_hint(self, like: Tensor) -> Hint | None:
         """About the inverse of the system, with D's mean in place of D."""
         ridge = self.diagonal if isinstance(self.diagonal, float) else float(self.diagonal.mean())
-        return self.operator.inverse_hint(like, float(self.gamma), ridge, float(self.smooth))
+        gamma, smooth = float(self.gamma), float(self.smooth)
+        if smooth > 0 and (blur := self._cut_blur(like)) is not None:
+            return smooth_hint(blur.convolution, like, gamma, ridge, smooth)
+        return self.operator.inverse_hint(like, gamma, ridge, smooth)
+
+    def _cut_blur(self, like: Tensor) -> Blur | None:
+        """B where it is a blur whose border is unknown, on a CPU: `slir.solvers.bordered` has ways of its own then."""
+        blur = self.operator
+        if like.device.type == "cpu" and isinstance(blur, Blur) and blur.border == "unknown":
+            return blur
+        return None
 
     def solve(
         self,
@@ -67,10 +77,7 @@ class System:
 
     def _ridge(self, like: Tensor) -> float:
         """ρ where this is γ(BᵀB + ρI) with a blur whose border is unknown, on a CPU; else 0."""
-        blur = self.operator
-        if like.device.type != "cpu" or not (isinstance(blur, Blur) and blur.border == "unknown"):
-            return 0.0
-        if isinstance(self.gamma, Tensor) or not _absent(self.smooth):
+        if self._cut_blur(like) is None or isinstance(self.gamma, Tensor) or not _absent(self.smooth):
             return 0.0
         least, most = (self.diagonal, self.diagonal)
         if isinstance(self.diagonal, Tensor):
