@@ -35,9 +35,15 @@ def connect(where: str, *, device: str | None = None, memory: str | int = "auto"
         with _at_address(distributed, where) as client:
             yield client
         return
+    import dask
+
+    # Tasks are not in a process's first thread, whose memory alone is kept for them (`slir.cluster.process`): a pool of
+    # their own would be given back and asked for again, an eighth of the time.
+    one_pool = {"distributed.nanny.pre-spawn-environ.MALLOC_ARENA_MAX": 1}
     # Any port will do for its page: another cluster of this machine may have the usual one.
     settings: dict[str, Any] = {"threads_per_worker": 1, "memory_limit": memory, "dashboard_address": ":0"}
     with (
+        dask.config.set(one_pool),
         distributed.LocalCluster(n_workers=count or _fitting(device), silence_logs=logging.CRITICAL, **settings) as own,
         distributed.Client(own) as client,
     ):
