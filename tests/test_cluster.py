@@ -420,6 +420,18 @@ def test_the_command(folder: Path, client: Any, monkeypatch: pytest.MonkeyPatch)
     assert json.loads(ran.stdout.splitlines()[-1])["summary"]["restored"] == 1
 
 
+def _surroundings() -> tuple[str | None, bool]:
+    """On a worker."""
+    import dask
+
+    return os.environ.get("MALLOC_ARENA_MAX"), dask.config.get("distributed.worker.profile.enabled")
+
+
+def test_local_workers_lose_no_time(client: Any) -> None:
+    """Neither to memory that is given back and asked for again, nor to a profiler."""
+    assert set(client.run(_surroundings).values()) == {("1", False)}
+
+
 @pytest.mark.parametrize("where", ["nonsense", "local:0", "local:x", "local:", "10.0.0.1:8786"])
 def test_names_of_clusters(where: str) -> None:
     if where == "local:":

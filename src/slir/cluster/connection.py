@@ -38,12 +38,13 @@ def connect(where: str, *, device: str | None = None, memory: str | int = "auto"
     import dask
 
     # Tasks are not in a process's first thread, whose memory alone is kept for them (`slir.cluster.process`): a pool of
-    # their own would be given back and asked for again, an eighth of the time.
-    one_pool = {"distributed.nanny.pre-spawn-environ.MALLOC_ARENA_MAX": 1}
+    # their own would be given back and asked for again, an eighth of the time. Dask's profiler, which looks at them a
+    # hundred times a second, takes some percent more.
+    quiet = {"distributed.nanny.pre-spawn-environ.MALLOC_ARENA_MAX": 1, "distributed.worker.profile.enabled": False}
     # Any port will do for its page: another cluster of this machine may have the usual one.
     settings: dict[str, Any] = {"threads_per_worker": 1, "memory_limit": memory, "dashboard_address": ":0"}
     with (
-        dask.config.set(one_pool),
+        dask.config.set(quiet),
         distributed.LocalCluster(n_workers=count or _fitting(device), silence_logs=logging.CRITICAL, **settings) as own,
         distributed.Client(own) as client,
     ):
