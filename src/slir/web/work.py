@@ -230,6 +230,8 @@ def _unit(outcome: Outcome, job: Job) -> str:
 
 
 def serve_restorer(connection: Connection, memory: int | None) -> None:
-    import scipy.linalg  # noqa: F401  (its BLAS never ends looking for memory where there is too little to begin with)
+    # Before memory is limited: where there is too little to begin with, libraries look for it for ever.
+    import scipy.linalg  # noqa: F401
+    import torch  # noqa: F401
 
     crew.serve(connection, memory, {"warm": warm, "restore": restore, "explain": explain})
