@@ -62,7 +62,7 @@ def calls(monkeypatch):
     def put(name, act):
         def fake(*given, **named):
             noted.append((name, given, named))
-            assert named["return_info"] is True
+            assert named["return_info"] == "stats"  # nobody asked for errors
             return SimpleNamespace(image=act(*given), stats={"sigma": 4.25})
 
         monkeypatch.setitem(vars(slir), name, fake)
@@ -142,7 +142,7 @@ def test_denoise_says_what_it_did(photo, tmp_path, calls):
         "rng": 0,
         "progress": False,
         "observe": None,
-        "return_info": True,
+        "return_info": "stats",
     }
 
 
