@@ -3,7 +3,11 @@
 import json
 import os
 import shutil
+import signal
+import sys
+import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +18,7 @@ import tifffile
 import slir
 from slir import io, jobs, sidecars, staging, streams
 from slir.errors import FileError, InputError
-from slir.io import Picture
+from slir.io import Picture, atomic
 from slir.jobs import Job, parse_sigma, run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -252,6 +256,64 @@ def test_folders_are_results_too(tmp_path):
     assert staging.digest(tmp_path / "image.zarr") == staging.digest(tmp_path / "copy.zarr")
     (tmp_path / "copy.zarr" / "0" / "chunk").rename(tmp_path / "copy.zarr" / "0" / "piece")
     assert staging.digest(tmp_path / "image.zarr") != staging.digest(tmp_path / "copy.zarr")
+
+
+@pytest.mark.parametrize("step", ["tempfile.mkdtemp", "os.rename", "shutil.rmtree"])
+@pytest.mark.parametrize("maker", [staging.staged, atomic.whole_folder])
+def test_ctrl_c_waits_until_nothing_is_halfway(maker, step, tmp_path, monkeypatch):
+    """However close to a step it comes: the folder is the old one or the new one, and nothing lies beside it."""
+    (tmp_path / "image.zarr").mkdir()
+    (tmp_path / "image.zarr" / "chunk").write_text("old")
+    module, name = step.split(".")
+    act = getattr(sys.modules[module], name)
+
+    def interrupted(*args, **options):
+        signal.raise_signal(signal.SIGINT)
+        made = act(*args, **options)
+        signal.raise_signal(signal.SIGINT)
+        return made
+
+    monkeypatch.setattr(sys.modules[module], name, interrupted)
+
+    def replace_it():
+        with maker(tmp_path / "image.zarr") as place:
+            made = place.output if maker is staging.staged else place
+            made.mkdir(exist_ok=True)
+            (made / "chunk").write_text("new")
+
+    with pytest.raises(KeyboardInterrupt):
+        replace_it()
+    monkeypatch.undo()
+    assert names(tmp_path) == ["image.zarr"]
+    assert (tmp_path / "image.zarr" / "chunk").read_text() == ("old" if step == "tempfile.mkdtemp" else "new")
+
+
+def test_ctrl_c_leaves_no_temporary_file(tmp_path, monkeypatch):
+    make = tempfile.mkstemp
+
+    def interrupted(**options):
+        made = make(**options)
+        signal.raise_signal(signal.SIGINT)
+        return made
+
+    monkeypatch.setattr(tempfile, "mkstemp", interrupted)
+    with pytest.raises(KeyboardInterrupt), atomic.whole_file(tmp_path / "out.png") as place:
+        place.write_bytes(b"new")
+    assert names(tmp_path) == []
+
+
+def test_ctrl_c_is_left_alone_in_threads():
+    """Only the main thread may set handlers, and only it is interrupted."""
+    before = signal.getsignal(signal.SIGINT)
+
+    def inside():
+        with atomic.uninterrupted():
+            return signal.getsignal(signal.SIGINT)
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(inside).result() is before
+    assert inside() is not before
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_json_of_others_is_left_alone(image, tmp_path, quick):

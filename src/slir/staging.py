@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slir.errors import FileError
-from slir.io.atomic import check_folder
+from slir.io.atomic import check_folder, uninterrupted
 
 try:
     import fcntl
@@ -75,19 +75,24 @@ def staged(output: str | os.PathLike[str]) -> Iterator[Stage]:
     target = Path(os.path.realpath(output))
     if not target.is_dir():
         check_folder(target)
-    folder, lock = _locked_folder(target)
+    folder = lock = None
     try:
+        with uninterrupted():
+            folder, lock = _locked_folder(target)
         stage = Stage(folder / target.name, target)
         yield stage
-        _put_in_place(stage)
+        with uninterrupted():
+            _put_in_place(stage)
     except FileError:
         raise
     except OSError as error:
         reason = f"cannot be written ({error.strerror or error})"
         raise FileError(output, reason, "Check the free space and the rights of its folder.") from error
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        _unlock(lock)
+        with uninterrupted():
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+            _unlock(lock)
 
 
 def _put_in_place(stage: Stage) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from slir.errors import FileError
 
@@ -22,15 +25,10 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     target = Path(os.path.realpath(path))
     check_folder(path)
+    temporary = None
     try:
-        handle, name = tempfile.mkstemp(
-            dir=target.parent, prefix=f".{target.stem[:40]}.", suffix=f".tmp{target.suffix}"
-        )
-        os.close(handle)
-    except OSError as error:
-        raise FileError(path, f"cannot be written ({_reason(error)})", "Choose another output folder.") from error
-    temporary = Path(name)
-    try:
+        with uninterrupted():
+            temporary = _made(tempfile.mkstemp, target, path)
         yield temporary
         os.chmod(temporary, _mode(target))
         _sync(temporary, os.O_RDWR)
@@ -42,7 +40,9 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
             path, f"cannot be written ({_reason(error)})", "Check the free space and the rights of its folder."
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with uninterrupted():
+            if temporary is not None:
+                temporary.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # the data are safe already; only the name could be lost with the power
         _sync(target.parent, os.O_RDONLY)
 
@@ -56,19 +56,18 @@ def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     target = Path(os.path.realpath(path))
     check_folder(path, replaces_folder=True)
-    prefix, suffix = f".{target.stem[:40]}.", f".tmp{target.suffix}"
+    temporary = None
     try:
-        temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=prefix, suffix=suffix))
-    except OSError as error:
-        raise FileError(path, f"cannot be written ({_reason(error)})", "Choose another output folder.") from error
-    try:
+        with uninterrupted():
+            temporary = _made(tempfile.mkdtemp, target, path)
         yield temporary
         os.chmod(temporary, _mode(target, 0o777))
         old = temporary.with_suffix(f".old{target.suffix}")
-        if target.exists():
-            os.rename(target, old)
-        os.rename(temporary, target)
-        shutil.rmtree(old, ignore_errors=True)
+        with uninterrupted():
+            if target.exists():
+                os.rename(target, old)
+            os.rename(temporary, target)
+            shutil.rmtree(old, ignore_errors=True)
     except FileError:
         raise
     except OSError as error:
@@ -76,7 +75,29 @@ def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
             path, f"cannot be written ({_reason(error)})", "Check the free space and the rights of its folder."
         ) from error
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        with uninterrupted():
+            if temporary is not None:
+                shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold back Ctrl-C until the block has ended; then it acts as ever. For steps that must not be left halfway.
+
+    Python hands signals to the main thread alone, so there is nothing to do in others.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    held: list[Any] = []
+    signal.signal(signal.SIGINT, lambda *what: held.append(what))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if held:
+            before(*held[0])
 
 
 def check_folder(path: str | os.PathLike[str], *, replaces_folder: bool = False) -> None:
@@ -91,6 +112,19 @@ def check_folder(path: str | os.PathLike[str], *, replaces_folder: bool = False)
         raise FileError(path, f"{folder} is a file, not a folder", "Choose another output folder.")
     if not os.access(folder, os.W_OK):
         raise FileError(path, f"its folder {folder} is write-protected", "Choose another output folder.")
+
+
+def _made(make: Callable[..., Any], target: Path, path: str | os.PathLike[str]) -> Path:
+    """A new temporary file or folder (`make`, of `tempfile`) beside `target`, which users know as `path`."""
+    try:
+        made = make(dir=target.parent, prefix=f".{target.stem[:40]}.", suffix=f".tmp{target.suffix}")
+    except OSError as error:
+        raise FileError(path, f"cannot be written ({_reason(error)})", "Choose another output folder.") from error
+    if isinstance(made, str):
+        return Path(made)
+    handle, name = made
+    os.close(handle)
+    return Path(name)
 
 
 def _mode(target: Path, most: int = 0o666) -> int:
