@@ -21,9 +21,10 @@ from typer.testing import CliRunner
 import corpus
 import slir
 import test_malformed as malformed
-from slir import batch, gather, io, staging, streams
+from slir import batch, gather, io, sidecars, staging, streams
 from slir.batch import Policy
 from slir.cli import app
+from slir.defaults import shipped_hash
 from slir.errors import FileError, InputError
 from slir.io import Picture
 from slir.jobs import Job
@@ -542,6 +543,19 @@ def test_info_of_models():
     assert "a model to upsample" in text
     assert "calibrated for the whole task, sigma from" in found["intervals"]
     assert found["intervals"] in text
+    assert found["inside_slir"] == shipped_hash()  # as sidecars name it
+    assert re.search(rf"sha256 +{found['sha256']}\n.*{found['inside_slir']}", text)
+
+
+def test_info_of_a_model_has_the_hash_of_its_sidecars(tree, tmp_path):
+    from importlib.resources import files
+
+    model = tmp_path / "upsample2.safetensors"  # a copy, so a file like any other
+    model.write_bytes((files("slir.models") / model.name).read_bytes())
+    found = json.loads(run("info", model, "--json").stdout)
+    assert "inside_slir" not in found
+    job = Job("upsample", tree / "a.png", tmp_path / "out.png", model=model)
+    assert sidecars.fingerprints(job)["model"]["sha256"] == found["sha256"]
 
 
 # --- several processes ---------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,18 @@ def test_without_noise_a_file_comes_back_to_the_last_bit(dtype: str, by: str, tm
     limits = {"float64": (-9.0, 9.0), "uint32": (0.0, 2.0**32 - 1), "int16": (-32768.0, 32767.0)}[dtype]
     pixels = (pixels * (100_001 if dtype == "uint32" else 1)).astype(dtype)
     assert (restored(tmp_path, pixels, "denoise", sigma=0.0, data_range=limits).pixels == pixels).all()
+
+
+@pytest.mark.parametrize("by", ["windows", "whole"])
+def test_a_range_that_a_file_does_not_say_is_asked_for(by: str, tmp_path: Path, request: Any) -> None:
+    if by == "windows":
+        request.getfixturevalue("windows")
+    pixels = large().astype(np.int32)
+    io.write(tmp_path / "in.tif", Picture(pixels))
+    job = Job("denoise", tmp_path / "in.tif", tmp_path / "out.tif", sigma=0.0)
+    (told,) = run(job, sidecar=False).warnings
+    assert "of the range of int32" in told
+    assert not run(replace(job, data_range=255.0), sidecar=False).warnings
 
 
 def test_noise_of_a_large_image_is_told_from_a_sample(tmp_path: Path, windows: list[Any]) -> None:

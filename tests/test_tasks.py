@@ -340,6 +340,17 @@ def test_a_range_that_cannot_be_is_told(denoiser: Model) -> None:
         slir.denoise(TRUTH.astype(np.float64), sigma=25 / 255, data_range=1.0, model=denoiser)
 
 
+def test_values_that_are_lost_in_the_range_of_their_type_are_told(denoiser: Model) -> None:
+    y = noisy(TRUTH, 25)
+    for image in (y.astype(np.int32), y.astype(np.uint32) + 1000, torch.from_numpy(y).long()):
+        with pytest.warns(slir.SlirWarning, match=r"fill \S+ of the range of u?int\d\d, .* Pass data_range"):
+            slir.denoise(image, sigma=0)
+    restored = slir.denoise(y.astype(np.int32), sigma=25, data_range=255, model=denoiser)
+    np.testing.assert_array_equal(restored, slir.denoise(y, sigma=25, model=denoiser))
+    slir.denoise(y.astype(np.uint32) << 24, sigma=25 * 2**24, model=denoiser)  # the whole range, so nothing to tell
+    slir.denoise(y.astype(np.int16), sigma=0)
+
+
 def test_known_pixels_come_back_to_the_last_bit() -> None:
     missing = np.random.default_rng(0).random(TRUTH.shape) < 0.3
     model = slir.paper_model(PICTURES, Mask(missing), 0.0, "squared", m=300)

@@ -59,9 +59,23 @@ def about_image(path: Path, *, noise: bool = False) -> dict[str, Any]:
 def about_model(path: Path) -> dict[str, Any]:
     """What a model was learnt for and from, and how well it does."""
     import slir
+    from slir.staging import digest
 
     facts = model_facts(slir.load(path, device="cpu"))
-    return {"path": str(path), "kind": "model", **facts, "bytes": _bytes(path)}
+    return {"path": str(path), "kind": "model", **facts, "sha256": digest(path), **_inside(path), "bytes": _bytes(path)}
+
+
+def _inside(path: Path) -> dict[str, str]:
+    """Of a model that ships, the hash by which sidecars know all of these."""
+    from importlib.resources import as_file, files
+
+    from slir.defaults import shipped_hash
+
+    own = files("slir.models") / path.name
+    if not own.is_file():
+        return {}
+    with as_file(own) as place:
+        return {"inside_slir": shipped_hash()} if place.samefile(path) else {}
 
 
 def model_facts(model: Model) -> dict[str, Any]:

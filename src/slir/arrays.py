@@ -20,6 +20,9 @@ GREY = (0.299, 0.587, 0.114)
 Array = np.ndarray | Tensor
 DataRange = float | tuple[float, float] | None
 
+FILLED = 1e-3
+"""Share of the range of its type that an image of more than 16 bits fills at least where that range is meant."""
+
 
 def is_lazy(image: Any) -> bool:
     """Whether this is an array of Dask. Dask is not imported to find that out."""
@@ -114,6 +117,19 @@ def canvas(image: Any, *, data_range: DataRange, channel_axis: int | None) -> tu
     kept = image if isinstance(image, Tensor) else None
     limits = min(low, least), max(high, most)
     return Canvas(low, high, limits, array.dtype, array.shape, channel_axis, kept), array
+
+
+def check_filled(array: np.ndarray, data_range: DataRange) -> None:
+    """Warn where values are lost in a range that nobody has said: 32-bit floats round them there, and their noise is
+    too small to be seen."""
+    if data_range is not None or not np.issubdtype(array.dtype, np.integer) or array.dtype.itemsize <= 2:
+        return
+    least, most = float(array.min()), float(array.max())
+    low, high = _range(array, None)
+    share = (most - least) / (high - low)
+    if 0 < share < FILLED:  # one value throughout says nothing
+        found = f"The image's values fill {share:.1g} of the range of {array.dtype}, which is taken for black to white"
+        warnings.warn(f"{found}. Pass data_range, the value of white or (black, white).", SlirWarning, stacklevel=4)
 
 
 def _range(array: np.ndarray, data_range: DataRange) -> tuple[float, float]:

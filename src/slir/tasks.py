@@ -8,7 +8,8 @@ All of them take these keyword arguments:
     model         what to restore with: a `slir.Model` or the path of one (an error says if it was learnt for another
                   task, a warning if for another operator or noise level alone); None takes the one that slir ships,
                   which serves any operator of the task and any noise level
-    data_range    the pixel value that stands for white, or (black, white); needed for float images alone
+    data_range    the pixel value that stands for white, or (black, white); needed for float images alone, but to be
+                  said too for integers that fill little of their type
     channel_axis  the axis of the colours, often -1; None for grey images. Three channels that show one picture (of four
                   the first three) are restored as brightness and colour differences, others one by one
     device        "cpu" (the default) or "cuda"
@@ -35,7 +36,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slir.arrays import Array, Canvas, DataRange, canvas, is_lazy
+from slir.arrays import Array, Canvas, DataRange, canvas, check_filled, is_lazy
 from slir.compute import pick_device, sparing
 from slir.errors import InputError, SlirError, SlirWarning
 from slir.model import Model
@@ -246,6 +247,7 @@ def _restore(
     started = time.perf_counter()
     check: ForwardCheck | None = None
     frame, array = canvas(image, data_range=options.data_range, channel_axis=options.channel_axis)
+    check_filled(array, options.data_range)
     device = pick_device(options.device)
     planes = frame.planes(array, device)
     operator, treatment = _decided(planes, make, sigma, frame.span, options.model)

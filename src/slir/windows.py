@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slir.arrays import DataRange, canvas
+from slir.arrays import DataRange, canvas, check_filled
 from slir.cascade import expected_error, least_noise
 from slir.compute import sparing
 from slir.model import Model
@@ -61,6 +61,7 @@ def decide_once(
     """Decide from `pixels`: a plane of this size, or the windows of it that `slir.treatment.sample` names, one below
     the other. A mask is that of these pixels."""
     frame, array = canvas(pixels, data_range=data_range, channel_axis=channel_axis)
+    check_filled(array, data_range)
     treatment = decide(frame.planes(array, device), operator, sigma, frame.span, model)
     shape = operator.missing.shape if isinstance(operator, Mask) else operator.x_shape(size)
     units: list[float | None] = []

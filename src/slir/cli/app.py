@@ -75,7 +75,8 @@ def _options(
 ) -> None:
     """Restore images: remove noise and blur, enlarge, fill in what is missing.
 
-    The output keeps the size, the bit depth, the colour profile and the metadata of the input.
+    The output keeps the bit depth, the colour profile and the metadata of the input; its size too, unless it is
+    enlarged.
     """
 
 

@@ -79,8 +79,9 @@ def fit(
     """Learn a model from clean images of your own.
 
     A handful of sharp, noise-free pictures is enough, of the kind that the model is to restore: text, cells, faces,
-    stars. Without --psf, --antialias, --mask or --missing it serves any blur, filter or mask; with one it does better
-    on that. It takes minutes on a laptop; --crops and --cells make it quicker or better. Pass the file to --model.
+    stars. Without --psf, --gaussian, --motion, --defocus, --antialias, --mask or --missing it serves any blur, filter
+    or mask; with one it does better on that. It takes minutes on a laptop; --crops and --cells make it quicker or
+    better. Pass the file to --model.
 
     Examples:
 

@@ -24,7 +24,7 @@ def info(
     """Say what an image or a model file is.
 
     Of images it tells the format, size, bits, values, colour profile, camera and resolution; of models what they were
-    learnt for, from what, and how well they do.
+    learnt for, from what, how well they do, and their hash.
 
     Use it before a restoration: the values show whether an image uses its whole range (else pass --data-range), the
     noise what --sigma auto would take.
@@ -104,6 +104,13 @@ def _image_text(found: dict[str, Any]) -> str:
     return "\n".join(rows)
 
 
+_UNITS = {
+    "sigma": " of the range",
+    "held_out_psnr": " dB on held-out crops",
+    "inside_slir": " (all models that ship, as in sidecars)",
+}
+
+
 def _model_text(found: dict[str, Any]) -> str:
     rows = [f"{found['path']}: a model to {found['task']}, {found['method']}, {show.memory(found['bytes'])}"]
     for name, label in (
@@ -119,10 +126,12 @@ def _model_text(found: dict[str, Any]) -> str:
         ("held_out_psnr", "PSNR by stage"),
         ("intervals", "intervals"),
         ("slir", "made by slir"),
+        ("sha256", "sha256"),
+        ("inside_slir", "inside slir"),
     ):
         if name in found:
             value = found[name]
             text = ", ".join(f"{each:.4g}" for each in value) if isinstance(value, list) else f"{value}"
-            text += " of the range" if name == "sigma" else " dB on held-out crops" if name == "held_out_psnr" else ""
+            text += _UNITS.get(name, "")
             rows.append(f"  {label:<15} {text}")
     return "\n".join(rows)

@@ -43,7 +43,8 @@ psf_app = typer.Typer(no_args_is_help=True)
 def _psf() -> None:
     """Make a blur kernel (PSF): write it, draw it, measure it.
 
-    It sums to one, is nowhere negative, has odd sides, and its light is centred on the middle pixel.
+    It sums to one, is nowhere negative, and has odd sides. Its light is centred on the middle pixel, unless --offset
+    moves it, or it comes from `slir psf file` without --centre.
 
     The file is for --psf of `slir deblur` and `slir fit`. Angles are in degrees, 0 is to the right and 90 up.
 

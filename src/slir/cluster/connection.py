@@ -17,6 +17,19 @@ PATIENCE = 30
 AHEAD = 1000
 """Tasks that the scheduler knows of at least, if there are so many. A million at once would only fill its memory."""
 
+QUIET = {
+    # Tasks are not in a process's first thread, whose memory alone is kept for them (`slir.cluster.process`): a pool of
+    # their own would be given back and asked for again, an eighth of the time.
+    "distributed.nanny.pre-spawn-environ.MALLOC_ARENA_MAX": 1,
+    # Looks at tasks a hundred times a second, which takes some percent.
+    "distributed.worker.profile.enabled": False,
+    # By itself Dask looks whether it is alive 50 times a second and at its memory 10 times, in every process: of a
+    # client with two workers 11 % of a core, and 2 % so.
+    "distributed.admin.tick.interval": "1s",
+    "distributed.worker.memory.monitor-interval": "500ms",
+}
+"""Settings of local clusters, whose tasks are long."""
+
 Item = TypeVar("Item")
 
 
@@ -24,8 +37,8 @@ Item = TypeVar("Item")
 def connect(where: str, *, device: str | None = None, memory: str | int = "auto") -> Iterator[Any]:
     """Give a `distributed.Client` of the cluster that `where` names.
 
-    where : "local" for processes on this machine, one a core or one a GPU; "local:N" for N of them; or the address of
-        a scheduler, such as "tcp://10.0.0.1:8786".
+    where : "local" for processes on this machine, one a core, or as many as memory has room for, or one a GPU;
+        "local:N" for N of them; or the address of a scheduler, such as "tcp://10.0.0.1:8786".
     device : where the work will be done, which decides how many processes "local" means.
     memory : bytes that each local process may take before it is ended, or "4 GB"; "auto" shares what there is.
     """
@@ -37,14 +50,10 @@ def connect(where: str, *, device: str | None = None, memory: str | int = "auto"
         return
     import dask
 
-    # Tasks are not in a process's first thread, whose memory alone is kept for them (`slir.cluster.process`): a pool of
-    # their own would be given back and asked for again, an eighth of the time. Dask's profiler, which looks at them a
-    # hundred times a second, takes some percent more.
-    quiet = {"distributed.nanny.pre-spawn-environ.MALLOC_ARENA_MAX": 1, "distributed.worker.profile.enabled": False}
     # Any port will do for its page: another cluster of this machine may have the usual one.
     settings: dict[str, Any] = {"threads_per_worker": 1, "memory_limit": memory, "dashboard_address": ":0"}
     with (
-        dask.config.set(quiet),
+        dask.config.set(QUIET),
         distributed.LocalCluster(n_workers=count or _fitting(device), silence_logs=logging.CRITICAL, **settings) as own,
         distributed.Client(own) as client,
     ):

@@ -54,7 +54,7 @@ class Weights(ABC):
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """JSON from which `weights_from` makes the same weights again."""
+        """JSON from which a model file makes the same weights again: "kind", a name of `WEIGHTS`, and its arguments."""
 
 
 def check_s(s: float) -> None:
