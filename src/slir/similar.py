@@ -23,7 +23,7 @@ GROUPS = 1024
 BAND = 64
 """Fewest rows of references that `collaborate` takes at a time."""
 
-FADE = 0.005
+FADE = 0.05
 """Share of the distance to the first patch outside a group within which its members fade out."""
 
 SIDE = 18

@@ -94,7 +94,7 @@ class InverseResidual(View):
         rho = self.weight * (state.sigma / error) ** 2
         residual = state.operator.adjoint(state.y - state.operator.forward(state.x))
         # Tiles have to agree with the whole, so it must not matter where a solve ends; but a GPU hardly ever needs any.
-        tol, steps = (1e-3, self.steps) if state.x.device.type == "cuda" else (1e-4, 200)
+        tol, steps = (1e-3, self.steps) if state.x.device.type == "cuda" else (1e-5, 200)
         return System(state.operator, 1.0, rho).solve(residual, max_steps=steps, tol=tol).value
 
 
