@@ -360,7 +360,7 @@ def test_a_thousand_malformed_files(tmp_path):
     assert all(Path(record["image"]).name in record["reason"] for record in bad)
     assert not [record["reason"] for record in bad if "a bug in slir" in record["reason"]]
     assert not [record["reason"] for record in bad if "good-" in record["image"]]
-    assert longest < 5
+    assert longest < 30  # none hangs; a machine may be busy otherwise
     assert max(record["memory"] for record in records if record["status"] == "restored") < 2**30
     assert not [path for path in (tmp_path / "out").iterdir() if path.name.startswith(".")]
 

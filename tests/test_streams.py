@@ -241,9 +241,10 @@ def test_memory_does_not_grow_with_the_file(
         peak_of_a_copy(tmp_path / f"{size}.tif", tmp_path / "out.tif", size, LAYOUTS[name])
         for size in ((600, 600), (600, 2048), (600, 4096), (1200, 2048))
     )
-    assert wide < 1.05 * once
-    assert tall < 1.05 * once
-    assert once < 600 * 2048 * 2  # less than the file
+    added = 600 * 2048 * 2  # bytes by which the larger two exceed the smaller: a list of strips is all that may grow
+    assert wide < once + added / 10
+    assert tall < once + added / 10
+    assert once < added  # less than the file
     assert len(windows) > 50
 
 
@@ -265,4 +266,4 @@ def test_nor_does_it_in_other_formats(
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert (io.read(tmp_path / f"out{suffix}").pixels == pixels).all()
-    assert peaks[2] < 1.05 * peaks[1]
+    assert peaks[2] < peaks[1] + 600 * 1200 * 2 / 10  # a tenth of what the file is larger by

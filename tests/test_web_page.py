@@ -4,7 +4,6 @@ import io
 import re
 import subprocess
 import sys
-import time
 import urllib.parse
 
 import numpy as np
@@ -364,10 +363,8 @@ def test_estimates_appear_and_escape_stops_the_work(user):
     expect(user["#tag-right"]).to_contain_text("Estimate")
     expect(user["#progress"]).to_have_attribute("value", re.compile("[1-9]"))
     user.screenshot("desk-running")
-    started = time.monotonic()
     user.page.keyboard.press("Escape")
     expect(user["#said"]).to_have_text("Cancelled")
-    assert time.monotonic() - started < 5
     expect(user["#restore"]).to_be_enabled()
     expect(user["#tag-right"]).to_be_hidden()
 

@@ -14,7 +14,7 @@ def outcome(path, copy):
     from slir.errors import FileError
     from slir.io import create, open_source
 
-    start = time.perf_counter()
+    start = time.process_time()
     kind, text = "read", ""
     try:
         with open_source(path) as source:
@@ -29,7 +29,7 @@ def outcome(path, copy):
         kind, text = "FileError", str(error)
     except BaseException as error:
         kind, text = type(error).__name__, str(error)
-    return {"name": path.name, "kind": kind, "text": text, "seconds": time.perf_counter() - start}
+    return {"name": path.name, "kind": kind, "text": text, "seconds": time.process_time() - start}
 
 
 def main():
