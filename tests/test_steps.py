@@ -17,14 +17,15 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @pytest.mark.parametrize("shape", [(17, 40), (33, 64), (64, 65)])
+@pytest.mark.parametrize("smooth", [0.0, 0.02])
 @pytest.mark.parametrize("hinted", [True, False])
 def test_fused_steps_walk_where_plain_ones_do(
-    shape: tuple[int, int], hinted: bool, monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, int], hinted: bool, smooth: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The blur's hint gives views of larger images, whose rows do not touch."""
     generator = torch.Generator().manual_seed(0)
     rhs, start = (torch.randn(shape, generator=generator).to(DEVICE) for _ in range(2))
-    system = System(Blur(psf.gaussian(1.0)), 1.0, 0.05)
+    system = System(Blur(psf.gaussian(1.0)), 1.0, 0.05, smooth)
     hint = system.inverse_hint(rhs) if hinted else None
     monkeypatch.setattr(module, "LOOK", 4)
     runs = []

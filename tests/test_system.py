@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -128,6 +130,19 @@ def test_a_smooth_start_where_the_border_is_unknown(kernel: np.ndarray) -> None:
     matrix = torch.stack([hint(unit).flatten() for unit in units], 1)
     torch.testing.assert_close(matrix, matrix.T)
     assert torch.linalg.eigvalsh(matrix).min() > 0
+
+
+@pytest.mark.parametrize("kind", ["ridge", "smooth"])
+@pytest.mark.parametrize("name", ["blur", "blur circular"])
+def test_factors_are_all_that_a_hint_has_of_its_system(name: str, kind: str) -> None:
+    """A recording on a GPU keeps the first hint and is told of the next ones by their factors."""
+    operator, v = OPERATORS[name], image(1)
+    first = systems(operator)[kind].inverse_hint(v)
+    other = System(operator, 7.0, 0.2, 0.0 if kind == "ridge" else 0.05).inverse_hint(v)
+    assert first is not None
+    assert other is not None
+    torch.testing.assert_close(replace(first, factors=other.factors)(v), other(v))
+    assert not torch.allclose(first(v), other(v))
 
 
 def test_roughness_is_that_of_the_differences() -> None:

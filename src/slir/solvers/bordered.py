@@ -66,11 +66,11 @@ def smooth_hint(blur: Convolution, like: Tensor, gamma: float, ridge: float, smo
     hidden = 1 - torus.seen
 
     def apply(v: Tensor, factors: Tensor) -> Tensor:
-        inverse, lost = factors
+        inverse, lost = factors  # all that γ, ρ and w change: a recording is told of others by these alone
         estimate = torch.fft.rfft2(v, s=torus.shape) * inverse
         blurred = torch.fft.irfft2(estimate * torus.spectrum, s=torus.shape).mul_(hidden)
         unseen = torch.fft.irfft2(torch.fft.rfft2(blurred) * lost, s=torus.shape).mul_(hidden)
         estimate += torch.fft.rfft2(unseen) * torus.conjugate * inverse
         return torch.fft.irfft2(estimate, s=torus.shape)[:height, :width]
 
-    return Hint(lambda v, factors: apply(v, factors) / gamma, torch.stack((1 / whole, whole / rest)))
+    return Hint(apply, torch.stack((1 / (gamma * whole), gamma * whole / rest)))

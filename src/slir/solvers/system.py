@@ -38,16 +38,9 @@ class System:
         """About the inverse of the system, with D's mean in place of D."""
         ridge = self.diagonal if isinstance(self.diagonal, float) else float(self.diagonal.mean())
         gamma, smooth = float(self.gamma), float(self.smooth)
-        if smooth > 0 and (blur := self._cut_blur(like)) is not None:
-            return smooth_hint(blur.convolution, like, gamma, ridge, smooth)
+        if smooth > 0 and isinstance(self.operator, Blur) and self.operator.border == "unknown":
+            return smooth_hint(self.operator.convolution, like, gamma, ridge, smooth)
         return self.operator.inverse_hint(like, gamma, ridge, smooth)
-
-    def _cut_blur(self, like: Tensor) -> Blur | None:
-        """B where it is a blur whose border is unknown, on a CPU: `slir.solvers.bordered` has ways of its own then."""
-        blur = self.operator
-        if like.device.type == "cpu" and isinstance(blur, Blur) and blur.border == "unknown":
-            return blur
-        return None
 
     def solve(
         self,
@@ -77,7 +70,8 @@ class System:
 
     def _ridge(self, like: Tensor) -> float:
         """ρ where this is γ(BᵀB + ρI) with a blur whose border is unknown, on a CPU; else 0."""
-        if self._cut_blur(like) is None or isinstance(self.gamma, Tensor) or not _absent(self.smooth):
+        cut = isinstance(self.operator, Blur) and self.operator.border == "unknown"
+        if not cut or like.device.type != "cpu" or isinstance(self.gamma, Tensor) or not _absent(self.smooth):
             return 0.0
         least, most = (self.diagonal, self.diagonal)
         if isinstance(self.diagonal, Tensor):
