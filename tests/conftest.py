@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 import torch
 
@@ -14,6 +16,12 @@ name_missing_operators()
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # the others are at work too
+
+# What starts the tests in the background has Ctrl-C ignored, and children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+hypothesis.settings.register_profile("untimed", deadline=None)  # machines are busy otherwise too
+hypothesis.settings.load_profile("untimed")
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # kernels then run on the CPU; Triton looks when it is imported

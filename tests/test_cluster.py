@@ -220,7 +220,8 @@ def test_a_file_becomes_the_same_bytes(
     told: list[tuple[int, int]] = []
     found = files.run(job(folder, output, task, **settings), client, progress=lambda *now: told.append(now[:2]))
     assert digest(folder / output) == digest(folder / f"here-{output}")
-    assert (found.sigma, found.residual) == (wanted.sigma, wanted.residual)
+    assert found.sigma == wanted.sigma
+    assert found.residual == pytest.approx(wanted.residual, rel=1e-9)  # threads add up in another order
     assert told[-1][0] == told[-1][1] > 3
     assert json.loads((folder / f"{output}.json").read_text())["made"]["threads"] == 1
     assert not list(folder.glob(".*"))  # tiles are gone

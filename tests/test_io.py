@@ -113,7 +113,7 @@ def test_jpeg_keeps_colour_at_full_resolution(tmp_path):
         assert [layer[1:3] for layer in image.layer] == [(1, 1)] * 3
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     height=st.integers(1, 70),
     width=st.integers(1, 20),
@@ -401,7 +401,7 @@ def test_truncated_files(tmp_path, name, share):
     refused(tmp_path / name)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_damaged_files_are_read_or_refused_but_never_crash(tmp_path_factory, data):
     name = data.draw(st.sampled_from(["a.png", "b.png", "a.jpg", "a.tif"]))
@@ -848,7 +848,7 @@ def test_a_folder_that_is_no_store_is_never_replaced(tmp_path):
 # --- EXIF ----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_a_damaged_exif_block_never_stops_the_pixels(data):
     block = bytearray(META.exif or b"")

@@ -228,7 +228,7 @@ def test_description_is_json_and_tells_operators_apart(case: str) -> None:
 # Against loops and other people's code
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.integers(1, 6), st.integers(1, 6), st.integers(6, 9), st.integers(6, 10), st.sampled_from(BORDERS), st.booleans()
 )
@@ -377,7 +377,7 @@ def test_linear_is_its_matrix(kind: str, dtype: torch.dtype) -> None:
 # Where things lie
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 7), st.integers(1, 7), st.sampled_from(BORDERS), st.integers(7, 12), st.integers(7, 12))
 def test_a_blurred_point_stays_where_it_was(tall: int, wide: int, border: str, height: int, width: int) -> None:
     """A PSF that is one at its centre moves nothing, so y is the part of x that `crop` shows."""
@@ -488,7 +488,7 @@ def test_any_linear_map_has_a_guess_that_explains_y() -> None:
     assert float(operator.guess(torch.zeros(12, 12)).abs().max()) == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 30), st.integers(1, 30), st.integers(1, 4))
 def test_shapes_for_any_size(tall: int, wide: int, height: int, width: int, factor: int) -> None:
     blur = Blur(np.full((tall, wide), 1 / (tall * wide)))

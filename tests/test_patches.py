@@ -25,7 +25,7 @@ def image(shape: tuple[int, int], dtype: torch.dtype = torch.float64) -> torch.T
     return torch.from_numpy(np.random.default_rng(0).normal(size=shape)).to(dtype)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(grids(), st.sampled_from([torch.float32, torch.float64]))
 def test_patches_come_row_by_row(grid: PatchGrid, dtype: torch.dtype) -> None:
     x = image(grid.shape, dtype)
@@ -38,7 +38,7 @@ def test_patches_come_row_by_row(grid: PatchGrid, dtype: torch.dtype) -> None:
         assert torch.equal(patch.reshape(grid.size, grid.size), x[i : i + grid.size, j : j + grid.size])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(grids())
 def test_assemble_is_the_adjoint(grid: PatchGrid) -> None:
     x = image(grid.shape)
@@ -51,7 +51,7 @@ def test_assemble_is_the_adjoint(grid: PatchGrid) -> None:
     np.testing.assert_allclose(grid.assemble(patches).numpy(), expected, rtol=0, atol=1e-12)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(grids())
 def test_counts_and_every_pixel_is_covered(grid: PatchGrid) -> None:
     expected = np.zeros(grid.shape)
@@ -65,7 +65,7 @@ def test_counts_and_every_pixel_is_covered(grid: PatchGrid) -> None:
     torch.testing.assert_close(grid.assemble(grid.extract(x)), counts * x, rtol=0, atol=1e-12)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(grids())
 def test_one_number_a_patch_is_a_constant_patch(grid: PatchGrid) -> None:
     values = torch.from_numpy(np.random.default_rng(2).normal(size=(len(grid), 1)))
@@ -135,7 +135,7 @@ def test_patches_can_be_put_between_others() -> None:
     assert bool((wide[:, 18:] == -1).all())
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(grids())
 def test_folding_is_assembling(grid: PatchGrid) -> None:
     """What a GPU does, which any device can; also of a band of rows, and onto an image."""

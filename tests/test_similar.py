@@ -89,7 +89,7 @@ def check_match(x: np.ndarray, given: dict[str, int], dtype: torch.dtype) -> Non
         np.testing.assert_array_equal(apart, [-1, *known[1:]])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(settings_of_match(), st.sampled_from(DTYPES), st.sampled_from([(1, 1), (7, 9), similar.TILE["cpu"]]))
 def test_match_against_all_pairs(
     case: tuple[tuple[int, int], dict[str, int]], dtype: torch.dtype, tile: tuple[int, int]

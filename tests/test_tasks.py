@@ -341,10 +341,15 @@ def test_a_range_that_cannot_be_is_told(denoiser: Model) -> None:
 
 
 def test_values_that_are_lost_in_the_range_of_their_type_are_told(denoiser: Model) -> None:
+    """Where a model is given. Others have them stretched."""
     y = noisy(TRUTH, 25)
     for image in (y.astype(np.int32), y.astype(np.uint32) + 1000, torch.from_numpy(y).long()):
-        with pytest.warns(slir.SlirWarning, match=r"fill \S+ of the range of u?int\d\d, .* Pass data_range"):
-            slir.denoise(image, sigma=0)
+        with (
+            pytest.warns(slir.SlirWarning, match=r"fill \S+ of the range of u?int\d\d, .* Pass data_range"),
+            pytest.warns(slir.SlirWarning, match="was learnt for sigma"),
+        ):
+            slir.denoise(image, sigma=0, model=denoiser)
+        slir.denoise(image, sigma=25)
     restored = slir.denoise(y.astype(np.int32), sigma=25, data_range=255, model=denoiser)
     np.testing.assert_array_equal(restored, slir.denoise(y, sigma=25, model=denoiser))
     slir.denoise(y.astype(np.uint32) << 24, sigma=25 * 2**24, model=denoiser)  # the whole range, so nothing to tell

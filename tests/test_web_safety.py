@@ -386,7 +386,7 @@ def test_no_request_breaks_it(served):
 def probe(cases, address):
     """Some requests of one kind."""
 
-    @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=8, derandomize=True, suppress_health_check=list(HealthCheck), database=None)
     @given(case=cases)
     def ask(case):
         answer = case.call(base_url=address)

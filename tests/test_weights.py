@@ -69,7 +69,7 @@ def test_a_point_is_as_near_to_itself_as_rounding_allows(name: str, dtype: torch
     assert float(squared_distances(a, a).min()) >= 0
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(1, 9), st.sampled_from(KERNELS))
 def test_kernels_for_any_size(c: int, m: int, d: int, name: str) -> None:
     a, b = rows(c, d, 0), rows(m, d, 1)
@@ -131,7 +131,7 @@ def test_nadaraya_watson_is_the_loop(name: str, dtype: torch.dtype) -> None:
     assert not fitted.signed
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(2, 30),
     st.integers(1, 8),
@@ -352,7 +352,7 @@ def test_dropping_the_dc_is_centring(dtype: torch.dtype) -> None:
     torch.testing.assert_close(torch.cdist(kept, kept), torch.cdist(patches, patches), rtol=0, atol=1e-5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 5), st.integers(1, 8), st.integers(9, 12), st.integers(9, 12), st.data(), st.booleans())
 def test_windows_share_the_patches_centre(
     size: int, window: int, height: int, width: int, data: st.DataObject, keep_dc: bool

@@ -89,7 +89,7 @@ def test_matches_scipy(loss: Loss, name: str) -> None:
             np.testing.assert_allclose(z, expected, atol=1e-4)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 10**6), m=st.integers(1, 6), beta=st.sampled_from([0.5, 3.0, 100.0]))
 def test_matches_brute_force_on_a_line(seed: int, m: int, beta: float) -> None:
     """One dimension is the hardest: the Euclidean energy is piecewise quadratic, and its minimum is often a kink."""

@@ -67,6 +67,14 @@ class Canvas:
     def span(self) -> float:
         return self.high - self.low
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width."""
+        sides = list(self.shape)
+        if self.channel_axis is not None:
+            sides.pop(self.channel_axis)
+        return sides[0], sides[1]
+
     def planes(self, image: np.ndarray, device: torch.device) -> list[Tensor]:
         """One float32 plane a channel, in [0, 1]."""
         moved = image[None] if self.channel_axis is None else np.moveaxis(image, self.channel_axis, 0)
@@ -120,8 +128,8 @@ def canvas(image: Any, *, data_range: DataRange, channel_axis: int | None) -> tu
 
 
 def check_filled(array: np.ndarray, data_range: DataRange) -> None:
-    """Warn where values are lost in a range that nobody has said: 32-bit floats round them there, and their noise is
-    too small to be seen."""
+    """Warn where values are lost in a range that nobody has said, and that a given model may have been made for: 32-bit
+    floats round them there, and their noise is too small to be seen."""
     if data_range is not None or not np.issubdtype(array.dtype, np.integer) or array.dtype.itemsize <= 2:
         return
     least, most = float(array.min()), float(array.max())
@@ -160,6 +168,9 @@ def grey_plane(image: Any, argument: str = "image") -> Tensor:
 
 def _white(array: np.ndarray, argument: str) -> float:
     if np.issubdtype(array.dtype, np.integer):
+        if array.dtype.itemsize > 2:
+            remedy = "Divide it by its white, or convert it: image.astype(np.uint8) where white is 255."
+            raise InputError(argument, "have at most 16 bits where it holds integers", f"of {array.dtype}", remedy)
         return float(np.iinfo(array.dtype).max)
     if array.min() < -1e-3 or array.max() > 1 + 1e-3:
         found = f"{array.min():g} to {array.max():g}"

@@ -9,7 +9,7 @@ All of them take these keyword arguments:
                   task, a warning if for another operator or noise level alone); None takes the one that slir ships,
                   which serves any operator of the task and any noise level
     data_range    the pixel value that stands for white, or (black, white); needed for float images alone, but to be
-                  said too for integers that fill little of their type
+                  said too where a model is given. Pictures that fill little of it are stretched inside (`slir.ranges`)
     channel_axis  the axis of the colours, often -1; None for grey images. Three channels that show one picture (of four
                   the first three) are restored as brightness and colour differences, others one by one
     device        "cpu" (the default) or "cuda"
@@ -47,7 +47,7 @@ from slir.operators.downsample import Antialias
 from slir.outcome import UNASKED, Outlook, Result
 from slir.restoration import Restoration
 from slir.tiles import restore_tiled
-from slir.treatment import Restored, Treatment, decide, sampled
+from slir.treatment import Restored, Treatment, settle
 
 if TYPE_CHECKING:
     from slir.trust.explain import Explanation
@@ -247,10 +247,10 @@ def _restore(
     started = time.perf_counter()
     check: ForwardCheck | None = None
     frame, array = canvas(image, data_range=options.data_range, channel_axis=options.channel_axis)
-    check_filled(array, options.data_range)
+    if options.model is not None:
+        check_filled(array, options.data_range)
     device = pick_device(options.device)
-    planes = frame.planes(array, device)
-    operator, treatment = _decided(planes, make, sigma, frame.span, options.model)
+    operator, frame, planes, treatment = _settled(frame, array, make, sigma, options.model, device)
     if treatment.leaves(operator):  # as it came: 32-bit integers have more digits than the engine's planes
         zeros = [0.0] * len(planes)
         restored = Restored(
@@ -318,21 +318,22 @@ def _lazily(
     return restore_lazily(image, make, sigma, **settings, **shared)
 
 
-def _decided(
-    planes: list[Tensor],
+def _settled(
+    frame: Canvas,
+    array: np.ndarray,
     make: Callable[[tuple[int, int]], Operator],
     sigma: float | str,
-    span: float,
     model: Model | str | PathLike | None,
-) -> tuple[Operator, Treatment]:
-    """B for an image of this size, and how its planes are to be restored."""
-    shape = (planes[0].shape[0], planes[0].shape[1])
+    device: torch.device,
+) -> tuple[Operator, Canvas, list[Tensor], Treatment]:
+    """B for an image of this size, the canvas that it is restored on, its planes there, and how to restore them."""
+    shape = frame.size
     operator = make(shape)
     x_shape = operator.x_shape(shape)
     operator.y_shape(x_shape)
     if min(shape) < MIN_SIDE:
         raise InputError("image", f"have at least {MIN_SIDE} pixels a side", f"{shape[0]}×{shape[1]}", "Pad it first.")
-    return operator, decide(sampled(planes), operator, sigma, span, _given_model(model))
+    return operator, *settle(frame, array, operator, sigma, _given_model(model), device)
 
 
 def explain_pixel(
@@ -351,8 +352,7 @@ def explain_pixel(
     make: (height, width) -> B. sigma, model, data_range, channel_axis: as for every task.
     """
     frame, array = canvas(image, data_range=data_range, channel_axis=channel_axis)
-    planes = frame.planes(array, torch.device("cpu"))
-    operator, treatment = _decided(planes, make, sigma, frame.span, model)
+    operator, frame, _, treatment = _settled(frame, array, make, sigma, model, torch.device("cpu"))
     if treatment.leaves(operator):
         raise SlirError("There is nothing to explain: without noise or blur the image comes back as it is.")
     return _explained(array, frame, treatment, operator, *at, k)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,14 @@ import torch
 from torch import Tensor
 
 from slir import colour
+from slir.arrays import Canvas
 from slir.defaults import default_model
 from slir.errors import InputError, SlirError, SlirWarning
 from slir.families import task_of
 from slir.model import Model
 from slir.noise import estimate_poisson_gaussian, estimate_sigma
 from slir.operators import Identity, Mask, Operator
+from slir.ranges import loud_enough, stretched
 from slir.recipes import ROUNDING
 from slir.restoration import Restoration
 from slir.stabilise import Evened, Stabiliser
@@ -151,6 +153,28 @@ class Treatment:
         return Restored(restored, sigmas, residuals, outcomes)
 
 
+def settle(
+    frame: Canvas, array: np.ndarray, operator: Operator, sigma: float | str, model: Model | None, device: torch.device
+) -> tuple[Canvas, list[Tensor], Treatment]:
+    """How to treat an image, or a sample of it: the canvas that it is restored on, its planes there, and the rest.
+
+    sigma: in pixel values. A model that is given was made for a range, so that nothing is stretched.
+    """
+    told = _told(sigma, frame.span)
+    if model is None:
+        frame = stretched(frame, array, operator, told, black=sigma == POISSON_GAUSSIAN)
+    planes = frame.planes(array, device)
+    treatment = decide(sampled(planes), operator, sigma, frame.span, model)
+    if model is None and not treatment.evened:
+        least = min((own for own in treatment.sigmas if own > 0), default=0.0)
+        near = loud_enough(frame, array, operator, least, ROUNDING)
+        if near is not frame:
+            times = frame.span / near.span
+            treatment = replace(treatment, sigmas=tuple(times * own for own in treatment.sigmas))
+            frame, planes = near, near.planes(array, device)
+    return frame, planes, treatment
+
+
 def decide(planes: list[Tensor], operator: Operator, sigma: float | str, span: float, model: Model | None) -> Treatment:
     """How to treat planes with values in [0, 1], or a sample of them. sigma: in units of which `span` is the range."""
     evened = _evened(sigma, planes, operator)
@@ -173,7 +197,7 @@ def _check_noise(planes: list[Tensor], sigmas: tuple[float, ...], span: float) -
         found = estimate_sigma(plane)
         if found > NOISE_OFF * max(told, ROUNDING):
             advice = f"The image looks noisier than sigma says: about {found * span:.3g}, not {told * span:.3g}."
-            warnings.warn(f"{advice} sigma='auto' estimates it.", SlirWarning, stacklevel=5)
+            warnings.warn(f"{advice} sigma='auto' estimates it.", SlirWarning, stacklevel=6)
             return
 
 
@@ -193,11 +217,11 @@ def check_model(model: Model, operator: Operator, sigmas: tuple[float, ...], spa
         raise InputError("model", f"be learnt for the factor {operator.scale}", f"for {learnt['factor']}", remedy)
     if ours["kind"] != "mask" and its and its != ours:
         advice = "The model was learnt for another PSF, filter or border than the one given; fit one for this."
-        warnings.warn(advice, SlirWarning, stacklevel=5)
+        warnings.warn(advice, SlirWarning, stacklevel=6)
     own, asked = learnt.get("sigma"), max(sigmas)
     if isinstance(own, int | float) and abs(own - asked) > 0.25 * max(own, asked, 2e-3):
         told = f"The model was learnt for sigma {own * span:.3g} and restores as if it were so"
-        warnings.warn(f"{told}, but sigma is {asked * span:.3g}; fit one for this.", SlirWarning, stacklevel=5)
+        warnings.warn(f"{told}, but sigma is {asked * span:.3g}; fit one for this.", SlirWarning, stacklevel=6)
 
 
 def sample(shape: tuple[int, int]) -> list[tuple[slice, slice]]:
@@ -233,15 +257,23 @@ def _evened(sigma: float | str, planes: list[Tensor], operator: Operator) -> tup
 
 def _sigmas(sigma: float | str, planes: list[Tensor], span: float) -> tuple[float, ...]:
     """σ of each plane on the scale where the range is 1."""
+    told = _told(sigma, span)
+    if told is None:
+        return tuple(estimate_sigma(plane) for plane in planes)
+    return (told / span,) * len(planes)
+
+
+def _told(sigma: float | str, span: float) -> float | None:
+    """σ in pixel values where it is a number, after the checks that users need."""
     if isinstance(sigma, str):
-        if sigma != "auto":
+        if sigma not in ("auto", POISSON_GAUSSIAN):
             rule = f"be 'auto', '{POISSON_GAUSSIAN}' or a number"
             raise InputError("sigma", rule, repr(sigma), "It counts in units of the pixel values.")
-        return tuple(estimate_sigma(plane) for plane in planes)
+        return None
     if not isinstance(sigma, int | float | np.number) or not (np.isfinite(sigma) and sigma >= 0):
         raise InputError("sigma", "be 'auto' or a number of at least 0", sigma, "It is the noise's standard deviation.")
     value = float(sigma)
     if value > span:
         remedy = f"It counts in units of the pixel values, whose range is {span:g} here."
         raise InputError("sigma", "be at most the data range", sigma, remedy)
-    return (value / span,) * len(planes)
+    return value

@@ -20,7 +20,7 @@ from slir.compute import sparing
 from slir.model import Model
 from slir.operators import Mask, Operator
 from slir.restoration import Restoration, restore
-from slir.treatment import Treatment, decide
+from slir.treatment import Treatment, settle
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,12 +29,13 @@ class Decision:
 
     operator: B of the whole; for inpainting, whose windows have masks of their own, any mask.
     treatment: noise, colours, and the model. units: of the loop, one for each plane that is restored; None for models
-    that have none. span: width of the range of the pixel values.
+    that have none. black, span: the pixel value that is restored as 0, and how far it is from there to 1.
     """
 
     operator: Operator
     treatment: Treatment
     units: tuple[float | None, ...]
+    black: float
     span: float
 
     def light(self) -> Decision:
@@ -61,14 +62,15 @@ def decide_once(
     """Decide from `pixels`: a plane of this size, or the windows of it that `slir.treatment.sample` names, one below
     the other. A mask is that of these pixels."""
     frame, array = canvas(pixels, data_range=data_range, channel_axis=channel_axis)
-    check_filled(array, data_range)
-    treatment = decide(frame.planes(array, device), operator, sigma, frame.span, model)
+    if model is not None:
+        check_filled(array, data_range)
+    frame, _, treatment = settle(frame, array, operator, sigma, model, device)
     shape = operator.missing.shape if isinstance(operator, Mask) else operator.x_shape(size)
     units: list[float | None] = []
     for noise in treatment.noises():
         learnt = treatment.model_for(operator, device).learnt
         units.append(expected_error(operator, least_noise(noise), (shape[0], shape[1])) if learnt else None)
-    return Decision(operator, treatment, tuple(units), frame.span)
+    return Decision(operator, treatment, tuple(units), frame.low, frame.span)
 
 
 def restore_window(
@@ -84,6 +86,7 @@ def restore_window(
     """A window (h, w), or with channels last, seen through its own `operator`: on x's pixels; and (2, C): σ and the
     residual of each channel, in pixel values."""
     frame, array = canvas(pixels, data_range=data_range, channel_axis=channel_axis)
+    frame = replace(frame, low=decision.black, high=decision.black + decision.span)
     shape = (pixels.shape[0], pixels.shape[1])
 
     def one(plane: Tensor, model: Model, noise: float, number: int) -> Restoration:

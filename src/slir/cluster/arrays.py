@@ -23,6 +23,7 @@ from slir.errors import InputError
 from slir.model import Model
 from slir.operators import Mask, Operator
 from slir.operators.base import Shape
+from slir.ranges import stretchable
 from slir.tiles import cut, halo, period, tile_side
 from slir.treatment import sample
 
@@ -108,7 +109,8 @@ def _check(plan: Plan, dtype: np.dtype) -> None:
     black, _ = _range(np.empty(0, dtype), plan.data_range)
     flat = np.full((MIN_SIDE, MIN_SIDE, 1) if plan.colour else (MIN_SIDE, MIN_SIDE), black).astype(dtype)
     told = plan.decide(flat, Mask(np.zeros(flat.shape[:2], bool)) if operator is NOTHING else operator)
-    if not (isinstance(plan.sigma, str) or plan.colour or operator is NOTHING):
+    told_by_pixels = isinstance(plan.sigma, str) or plan.colour or operator is NOTHING
+    if not (told_by_pixels or (plan.model is None and stretchable(operator, dtype))):
         plan.known = told
 
 

@@ -103,9 +103,10 @@ def _residual_faults(
     left: _LeftOver, operator: Operator, sigma: float, span: float, *, known: set[str]
 ) -> dict[str, str]:
     """What the residual alone tells, beyond the faults that are known and that it follows from."""
-    level = max(sigma, ROUNDING)
-    faults = _clipping_fault(left, level) if isinstance(operator, Blur) else {}
-    much = left.power > UNEXPLAINED * max(sigma, 4 * ROUNDING) ** 2 and not isinstance(operator, Identity)
+    faults = _clipping_fault(left, max(sigma, ROUNDING)) if isinstance(operator, Blur) else {}
+    # Without noise the prior still weighs as if there were that of rounding, and leaves over as much, along edges.
+    level = max(sigma, 4 * ROUNDING)
+    much = left.power > UNEXPLAINED * level**2 and not isinstance(operator, Identity)
     if much and not known & {"sigma too small", "psf too wide", "psf too narrow"}:
         faults["unexplained"] = unexplained(left.power**0.5 * span, sigma * span)
     coloured = left.power > level**2 / 4 and left.correlation > CORRELATED
