@@ -20,8 +20,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 # What starts the tests in the background has Ctrl-C ignored, and children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-hypothesis.settings.register_profile("untimed", deadline=None)  # machines are busy otherwise too
-hypothesis.settings.load_profile("untimed")
+# The same examples every time, and no deadlines, since machines are busy otherwise too. To look for new ones:
+# pytest --hypothesis-profile default
+hypothesis.settings.register_profile("steady", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("steady")
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # kernels then run on the CPU; Triton looks when it is imported
