@@ -278,13 +278,13 @@ def test_a_treatment_doubts_a_psf_in_pixel_values(channels: int) -> None:
         return Restoration(operator.crop(x, (y.shape[0], y.shape[1])), residual=SIGMA)
 
     for operator in (right, wrong):
-        treatment = decide(planes, operator, 255 * SIGMA, 255, None)
+        treatment = decide(planes, operator, 255 * SIGMA, [255.0] * channels, None)
         assert treatment.turned == (channels == 3)
         restored = treatment.restore(planes, operator, one)
-        check = treatment.check(planes, restored, operator, 255)
+        check = treatment.check(planes, restored, operator, [255.0] * channels)
         assert check is not None
         assert check.noise_found == pytest.approx(255 * SIGMA, rel=0.1)
-        texts = treatment.doubts(restored, operator, 255, check)
+        texts = treatment.doubts(restored, operator, [255.0] * channels, check)
         assert check.right == (operator is right)
         assert len(texts) == (operator is wrong)
         assert all("PSF looks too wide" in text for text in texts)
@@ -293,9 +293,9 @@ def test_a_treatment_doubts_a_psf_in_pixel_values(channels: int) -> None:
 def test_a_larger_sigma_is_no_mistake_in_denoising_but_known() -> None:
     clean = torch.tensor(picture(), dtype=torch.float32)
     y = clean + 0.1 * torch.randn(clean.shape, generator=torch.Generator().manual_seed(0))
-    treatment = decide([y], Identity(), 0.3, 1.0, None)
+    treatment = decide([y], Identity(), 0.3, [1.0], None)
     restored = treatment.restore([y], Identity(), lambda *_: Restoration(clean, residual=0.1))
-    check = treatment.check([y], restored, Identity(), 1.0)
+    check = treatment.check([y], restored, Identity(), [1.0])
     assert check is not None
     assert list(check.faults) == ["sigma too large"]
-    assert treatment.doubts(restored, Identity(), 1.0, check) == []
+    assert treatment.doubts(restored, Identity(), [1.0], check) == []

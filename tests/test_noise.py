@@ -140,3 +140,12 @@ def test_images_that_tell_of_one_brightness_or_none() -> None:
     assert estimate_poisson_gaussian(torch.rand(7, 20)) == (0, 0)
     small = 0.5 + 0.1 * torch.randn(10, 10, generator=torch.Generator().manual_seed(0))
     assert estimate_poisson_gaussian(small) == (0, estimate_sigma(small) ** 2)
+
+
+def test_a_hot_pixel_on_a_blank_frame_is_no_noise() -> None:
+    blank = torch.full((128, 128), 0.1)
+    blank[40, 40] = 0.9
+    assert estimate_sigma(blank) == 0
+    framed = torch.full((400, 400), 0.1)  # but a picture in a wide frame of one colour has noise of its own
+    framed[100:220, 100:220] += 0.05 * torch.randn(120, 120, generator=torch.Generator().manual_seed(0))
+    assert estimate_sigma(framed) == pytest.approx(0.05, rel=0.05)

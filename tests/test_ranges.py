@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from skimage import data
 
 import slir
+from slir import treatment
 from slir.arrays import canvas
 from slir.operators import Blur, Compose, Downsample, Identity, Mask, Operator
 from slir.ranges import FARTHEST, loud_enough, stretched
@@ -31,9 +33,12 @@ def fitted(image: np.ndarray, operator: Operator | None = None, sigma: float | N
     """(low, high) of the canvas that an image is restored on."""
     black = told.pop("black", False)
     frame, array = of(image, **told)
-    found = stretched(frame, array, operator or Identity(), sigma, black=black)
+    seen = array if frame.channel_axis is None else np.moveaxis(array, frame.channel_axis, -1)
+    found = stretched(frame, seen, operator or Identity(), sigma, black=black)
     assert found.limits == frame.limits
-    return found.low, found.high
+    assert len(found.ranges) == len(frame.ranges)
+    assert len(set(found.ranges)) == 1
+    return found.ranges[0]
 
 
 @pytest.mark.parametrize("task", ["denoise", "deblur", "upsample", "inpaint"])
@@ -116,17 +121,114 @@ def test_what_is_left_as_it_is() -> None:
     wide, dim = (TRUTH * 60_000).astype(np.uint16), (TRUTH * 600).astype(np.uint16)
     assert fitted(wide) == (0, 65535)
     assert fitted((TRUTH * 40).astype(np.uint8)) == (0, 255)  # integers have no more to tell
-    assert fitted(np.full((20, 20), 7, np.uint16)) == (0, 65535)
     linear = Compose(Mask(np.zeros(TRUTH.shape, bool)), Identity())
     assert fitted(dim, linear) == (0, 65535)  # who knows what constants become
     low, high = fitted(dim)
     assert 500 < high - low < 650
 
 
+def test_pictures_of_one_value_keep_it() -> None:
+    """Whatever their type, and whatever is done to them."""
+    psf = slir.psf.gaussian(1.5)
+    missing = np.random.default_rng(0).random((40, 40)) < 0.5
+    tasks = {
+        "denoise": lambda image: slir.denoise(image, sigma=10),
+        "deblur": lambda image: slir.deblur(image, psf, sigma=2),
+        "upsample": lambda image: slir.upsample(image, 2),
+        "inpaint": lambda image: slir.inpaint(image, missing),
+        "photons": lambda image: slir.denoise(image, sigma="poisson-gaussian"),
+    }
+    for dtype in (np.uint16, np.int32, np.int64):
+        for name, task in tasks.items():
+            assert np.unique(task(np.full((40, 40), 777, dtype))).tolist() == [777], (name, dtype)
+    few = np.zeros((64, 64), np.int32)
+    few[::20, ::20] = np.arange(16).reshape(4, 4)
+    found = slir.upsample(few, 2)
+    assert -8 < found.min() < found.max() < 24
+    blank = slir.upsample(np.full((40, 40), 777, np.uint16), 2, return_info=True)
+    low, high = blank.interval(0.9)
+    assert (high - low).max() < 4
+
+
+def test_signed_counts_have_their_black_at_zero() -> None:
+    light = 20 + 300 * TRUTH
+    rng = np.random.default_rng(0)
+    counts = np.rint(rng.poisson(light) + rng.normal(0, 3, light.shape))
+    errors = {}
+    for dtype in (np.uint16, np.int16, np.int32, np.int64):
+        found = slir.denoise(counts.clip(0).astype(dtype), sigma="poisson-gaussian", return_info=True)
+        errors[dtype] = np.mean((found.image - light) ** 2)
+        assert found.stats["gain"][0] == pytest.approx(1, rel=0.4)
+        assert found.stats["range"][0] == 0
+    assert max(errors.values()) < 1.05 * min(errors.values())
+    assert errors[np.uint16] < 0.4 * np.mean((counts - light) ** 2)
+
+
+def test_planes_of_a_stack_have_ranges_of_their_own() -> None:
+    """As they have where they come one by one."""
+    missing = np.random.default_rng(1).random(TRUTH.shape) < 0.5
+    other = data.coins()[40:104, 60:124] / 255
+    stack = np.stack([100 + 800 * TRUTH, 100 + 60_000 * other, 100 + 300 * other.T, np.full(TRUTH.shape, 50.0)])
+    stack = stack.astype(np.uint16)
+    found = slir.inpaint(stack, missing, channel_axis=0, return_info=True)
+    for plane, image in zip(stack, found.image):
+        np.testing.assert_array_equal(image, slir.inpaint(plane, missing))
+    assert [round(high - low) for low, high in found.stats["range"][1:]] == [65535, pytest.approx(280, rel=0.2), 255]
+    grainy = np.rint(stack[[0, 2, 3]] + noise(20, (3, *TRUTH.shape)) * np.array([1, 1, 0])[:, None, None])
+    grainy = grainy.clip(0).astype(np.uint16)
+    denoised = slir.denoise(grainy, channel_axis=0, return_info=True)
+    assert (denoised.image[2] == 50).all()
+    assert denoised.stats["sigma"][2] == 0
+    assert not denoised.calibrated  # a blank frame takes nothing away from the others
+    assert (denoised.error_map[2] == 0).all()
+    for plane, image in zip(grainy, denoised.image):
+        np.testing.assert_array_equal(image, slir.denoise(plane))
+
+
+def test_intervals_beside_a_large_offset() -> None:
+    truth = 10**9 + np.rint(400 * TRUTH).astype(np.int64)
+    found = slir.denoise((truth + np.rint(noise(8))).astype(np.int64), sigma=8, return_info=True)
+    low, high = found.interval(0.9)
+    assert low.dtype == np.float64
+    assert 0.8 < ((low <= truth) & (truth <= high)).mean() < 0.98
+
+
+def test_a_large_image_is_looked_at_as_its_windows_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that memory, files and lazy arrays agree."""
+    monkeypatch.setattr(treatment, "BLOCK", 16)
+    seen: list[np.ndarray] = []
+    by = treatment.stretched
+
+    def looked(frame: Any, array: np.ndarray, *rest: Any, **told: Any) -> Any:
+        seen.append(array)
+        return by(frame, array, *rest, **told)
+
+    monkeypatch.setattr(
+        treatment,
+        "stretched",
+        lambda frame, array, *rest, **told: seen.append(array) or by(frame, array, *rest, **told),
+    )
+    dim = np.rint(100 + 800 * np.tile(TRUTH, (2, 2))).astype(np.uint16)
+    slir.upsample(dim, 2)
+    windows = treatment.sample(dim.shape)
+    assert len(windows) == 16
+    np.testing.assert_array_equal(seen[0], np.concatenate([dim[window] for window in windows]))
+
+
+def test_pixels_far_beyond_the_others_are_told() -> None:
+    counts = np.rint(100 + 800 * TRUTH).astype(np.int32)
+    counts[30, 30] = 2**24
+    with pytest.warns(slir.SlirWarning, match=r"up to 1.67772e\+07 .* lie far beyond the others.*slir.inpaint"):
+        fitted(counts, Blur(slir.psf.gaussian(1)))
+    fitted(counts)  # noise alone is no matter of Fourier transforms
+
+
 def test_how_far_a_picture_is_stretched() -> None:
     few = (TRUTH * 90).astype(np.uint16)
     low, high = fitted(few)
     assert high - low == pytest.approx(255)  # rounding leaves the noise of 8 bits
+    two = np.where(TRUTH > 0.5, 1000, 0).astype(np.uint16)
+    assert fitted(two) == (0, 1000)  # drawn, not rounded
     low, high = fitted(few * 16)  # twelve bits, shifted up
     assert high - low == pytest.approx(255 * 16)
     low, high = fitted(TRUTH * 1e-3, sigma=1e-3, data_range=1.0)
@@ -147,16 +249,22 @@ def test_how_far_a_picture_is_stretched() -> None:
 
 
 def test_noise_is_made_loud_enough() -> None:
-    frame, array = of(TRUTH, 1.0)
-    assert loud_enough(frame, array, Identity(), 0.1, 1.0).high == pytest.approx(1)  # it has the steps of 8 bits
-    frame, array = of(TRUTH + noise(1e-3), 1.0)
-    near = loud_enough(frame, array, Identity(), 0.1, 1.0)
-    assert (near.low, near.high) == pytest.approx((0, 0.1))
-    assert loud_enough(frame, array, Identity(), 1e-9, 1.0).high == pytest.approx(1 / FARTHEST)
-    for operator, sigma in ((Identity(), 0.0), (Identity(), 2.0), (Blur(slir.psf.gaussian(1)), 0.1)):
-        assert loud_enough(frame, array, operator, sigma, 1.0) is frame
-    frame, array = of((TRUTH * 60_000 + noise(9) + 1000).astype(np.uint16))
-    assert loud_enough(frame, array, Identity(), 1e-6, 1.0).high == pytest.approx(65535 / FARTHEST)
+    def near(image: np.ndarray, sigma: float, operator: Operator | None = None, white: float | None = 1.0) -> Any:
+        frame, array = of(image, white)
+        return loud_enough(frame, array, operator or Identity(), [sigma], 1.0).ranges[0]
+
+    grainy = TRUTH + noise(1e-3)
+    assert near(grainy, 0.1) == pytest.approx((0, 0.1))
+    assert near(TRUTH, 0.1) == pytest.approx((0, 1))  # it has the steps of 8 bits
+    assert near(grainy, 1e-9) == pytest.approx((0, 1 / FARTHEST))
+    assert near(grainy, 0.0) == near(grainy, 2.0) == near(grainy, 0.1, Blur(slir.psf.gaussian(1))) == (0, 1)
+    counts = (TRUTH * 60_000 + noise(9) + 1000).astype(np.uint16)
+    assert near(counts, 1e-6, white=None) == pytest.approx((0, 65535 / FARTHEST))
+    frame, array = of(np.stack([grainy, grainy], -1), 1.0, -1)
+    found = loud_enough(frame, array, Identity(), [0.5, 0.25], 1.0)
+    assert found.ranges == ((0, 0.25), (0, 0.25))
+    own = loud_enough(replace(frame, ranges=((0, 1), (0, 2))), array, Identity(), [0.5, 0.25], 1.0)
+    assert own.ranges == ((0, 0.5), (0, 0.5))
 
 
 def test_a_given_model_is_given_the_range_that_was_said() -> None:

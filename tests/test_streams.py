@@ -191,6 +191,19 @@ def test_few_counts_of_many_bits_are_restored_as_if_they_filled_them(by: str, tm
     assert found.std() > 10
 
 
+@pytest.mark.parametrize("side", [40, 100])
+def test_holes_do_not_tell_the_noise(side: int, tmp_path: Path) -> None:
+    """They are filled in smoothly before a file is denoised."""
+    pixels = large(dtype="float32")
+    pixels[60 : 60 + side, 60 : 60 + side] = np.nan
+    io.write(tmp_path / "in.tif", Picture(pixels))
+    done = run(Job("denoise", tmp_path / "in.tif", tmp_path / "out.tif", data_range=1.0), sidecar=False)
+    assert done.sigma == pytest.approx(10 / 255, rel=0.15)
+    found = io.read(tmp_path / "out.tif").pixels
+    assert (np.isnan(found) == np.isnan(pixels)).all()
+    assert np.nanstd(found - pixels) > 0.7 * 10 / 255
+
+
 @pytest.mark.parametrize("by", ["windows", "whole"])
 def test_a_range_that_a_model_does_not_say_is_asked_for(by: str, tmp_path: Path, request: Any) -> None:
     if by == "windows":

@@ -204,6 +204,7 @@ BAD = {
     "float without range": (lambda: slir.denoise(FLOAT), ("data_range", "float", "data_range=1.0")),
     "range": (lambda: slir.denoise(FLOAT, data_range=-1.0), ("data_range", "-1.0")),
     "outside range": (lambda: slir.denoise(GREY, data_range=100), ("image", "data_range", "100")),
+    "range of words": (lambda: slir.denoise(GREY, data_range="1"), ("data_range", "black < white", "1")),  # type: ignore[arg-type]
     "bool": (lambda: slir.denoise(GREY > 100), ("image", "integers or floats", "bool", "astype")),
     "path": (lambda: slir.denoise("photo.png", sigma=5), ("image", "an array", "'photo.png'", "slir.io.read")),
     "sigma none": (lambda: slir.denoise(GREY, sigma=None), ("sigma", "number", "None")),

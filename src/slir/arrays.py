@@ -51,12 +51,11 @@ def as_numpy(image: Any, argument: str = "image") -> np.ndarray:
 class Canvas:
     """How a user's image maps to planes and back: dtype, range, channels, kind of array.
 
-    low, high: the pixel values that become 0 and 1. limits: what integers are clipped to: these, or what the image
-    holds beyond them (noise below a camera's black, a hot pixel).
+    ranges: the pixel values that become 0 and 1, of each channel. limits: what integers are clipped to: black and
+    white, or what the image holds beyond them (noise below a camera's black, a hot pixel).
     """
 
-    low: float
-    high: float
+    ranges: tuple[tuple[float, float], ...]
     limits: tuple[float, float]
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -64,8 +63,9 @@ class Canvas:
     tensor: Tensor | None
 
     @property
-    def span(self) -> float:
-        return self.high - self.low
+    def spans(self) -> list[float]:
+        """How many pixel values lie between 0 and 1, in each channel."""
+        return [high - low for low, high in self.ranges]
 
     @property
     def size(self) -> tuple[int, int]:
@@ -78,13 +78,16 @@ class Canvas:
     def planes(self, image: np.ndarray, device: torch.device) -> list[Tensor]:
         """One float32 plane a channel, in [0, 1]."""
         moved = image[None] if self.channel_axis is None else np.moveaxis(image, self.channel_axis, 0)
-        scaled = ((moved.astype(np.float64) - self.low) / self.span).astype(np.float32)
+        scaled = (
+            ((plane.astype(np.float64) - low) / (high - low)).astype(np.float32)
+            for plane, (low, high) in zip(moved, self.ranges)
+        )
         return [torch.from_numpy(np.ascontiguousarray(plane)).to(device) for plane in scaled]
 
     def image(self, planes: list[Tensor]) -> Array:
         """The planes as the user's kind of array: same dtype, range, axes. Integers are rounded and clipped."""
-        stacked = np.stack([plane.detach().cpu().numpy() for plane in planes]).astype(np.float64)
-        stacked = stacked * self.span + self.low
+        values = (plane.detach().cpu().numpy().astype(np.float64) for plane in planes)
+        stacked = np.stack([plane * (high - low) + low for plane, (low, high) in zip(values, self.ranges)])
         stacked = stacked[0] if self.channel_axis is None else np.moveaxis(stacked, 0, self.channel_axis)
         if np.issubdtype(self.dtype, np.integer):
             stacked = np.clip(np.rint(stacked), *self.limits)
@@ -93,7 +96,7 @@ class Canvas:
 
     def sizes(self, planes: list[Tensor]) -> Array:
         """Sizes of differences, one plane a channel, in the user's units and axes, as float32."""
-        stacked = np.stack([plane.detach().cpu().numpy() for plane in planes]) * np.float32(self.span)
+        stacked = np.stack([plane.detach().cpu().numpy() * np.float32(span) for plane, span in zip(planes, self.spans)])
         stacked = stacked[0] if self.channel_axis is None else np.moveaxis(stacked, 0, self.channel_axis)
         result = np.ascontiguousarray(stacked, dtype=np.float32)
         return result if self.tensor is None else torch.from_numpy(result).to(self.tensor.device)
@@ -124,7 +127,8 @@ def canvas(image: Any, *, data_range: DataRange, channel_axis: int | None) -> tu
         warnings.warn(advice, SlirWarning, stacklevel=4)
     kept = image if isinstance(image, Tensor) else None
     limits = min(low, least), max(high, most)
-    return Canvas(low, high, limits, array.dtype, array.shape, channel_axis, kept), array
+    channels = 1 if channel_axis is None else array.shape[channel_axis]
+    return Canvas(((low, high),) * channels, limits, array.dtype, array.shape, channel_axis, kept), array
 
 
 def check_filled(array: np.ndarray, data_range: DataRange) -> None:
@@ -146,7 +150,9 @@ def _range(array: np.ndarray, data_range: DataRange) -> tuple[float, float]:
             return float(min(np.iinfo(array.dtype).min, 0)), float(np.iinfo(array.dtype).max)
         remedy = "Pass data_range=1.0 where white is 1, data_range=255.0 where it is 255, or (black, white)."
         raise InputError("data_range", "be given for a float image", None, remedy)
-    low, high = data_range if isinstance(data_range, tuple | list) else (0.0, data_range)
+    limits = data_range if isinstance(data_range, tuple | list) else (0.0, data_range)
+    numbers = len(limits) == 2 and all(isinstance(limit, int | float | np.number) for limit in limits)
+    low, high = limits if numbers else (0.0, 0.0)
     if not (np.isfinite(low) and np.isfinite(high) and high > low):
         remedy = "Pass data_range=1.0 where white is 1, or (black, white)."
         raise InputError("data_range", "be positive, or (black, white) with black < white", data_range, remedy)

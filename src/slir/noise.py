@@ -36,6 +36,8 @@ def estimate_sigma(image: Tensor) -> float:
     patches = _Patches.of(image)
     if patches is None:
         return 0.0
+    if len(patches.mean) < min(_MIN_PATCHES, patches.constant / 20):
+        return 0.0  # all but a few pixels are of one colour
     least = max(_MIN_PATCHES, int(_MIN_SHARE * len(patches.mean)))
     variance = 0.0
     for _ in range(_PASSES):
@@ -127,10 +129,13 @@ class _Patches:
             return None
         step = max(2 if min(image.shape) >= 64 else 1, math.ceil(math.sqrt(image.numel() / _MAX_PATCHES)))
         patches = image.unfold(0, SIZE, step).unfold(1, SIZE, step).reshape(-1, SIZE**2)
-        varied = patches.amax(1) > patches.amin(1)
-        patches = patches[varied]
+        constant = patches.amax(1) == patches.amin(1)
+        patches = patches[~constant]
         if not len(patches):
             return None
+        whole = ~_half_empty(patches)
+        if int(whole.sum()) >= _MIN_PATCHES:
+            patches = patches[whole]
         basis = dct_basis_on(SIZE, image.dtype, image.device)
         steps = torch.arange(SIZE, device=image.device)
         frequency = (steps[:, None] + steps).reshape(-1)
@@ -142,7 +147,7 @@ class _Patches:
             if int((image == end).sum()) > max(1, _END_SHARE * image.numel()):
                 room = torch.minimum(room, (mean - end).abs())
         order = busy.argsort(stable=True)
-        return cls(mean[order], busy[order], fine[order], room[order], int((~varied).sum()))
+        return cls(mean[order], busy[order], fine[order], room[order], int(constant.sum()))
 
     def unclipped(self, distance: Tensor | float, least: int) -> Tensor:
         """The patches with this much room, or the `least` with the most of it: indices, the flattest first."""
@@ -156,3 +161,10 @@ class _Patches:
     def variance(self, chosen: Tensor) -> float:
         """Of the noise in these patches, by the median, which edges in a few of them hardly move."""
         return (float(self.fine[chosen].abs().median()) / _MAD) ** 2
+
+
+def _half_empty(patches: Tensor) -> Tensor:
+    """Whether a side of a patch is of one value, as where it reaches into padding or a hole: (P, 64) -> (P,)."""
+    squares = patches.view(-1, SIZE, SIZE)
+    sides = torch.stack([squares[:, 0], squares[:, -1], squares[:, :, 0], squares[:, :, -1]])
+    return (sides.amax(2) == sides.amin(2)).any(0)

@@ -90,7 +90,13 @@ class Result:
             raise SlirError(f"There is no interval: {self.calibrated}. error_map may still tell better from worse.")
         trust = self.outlook.trust
         half = self.outlook.sizes(lambda error: trust.calibration.half_width(error, level), self.image)
-        middle = self.image.float() if isinstance(self.image, Tensor) else self.image.astype(np.float32)
+        # Beside a large offset 32-bit floats have no digits left for the width.
+        wide = self.outlook.frame.dtype.itemsize > 2 and self.outlook.frame.dtype != np.float32
+        middle: Array
+        if isinstance(self.image, Tensor):
+            middle = self.image.double() if wide else self.image.float()
+        else:
+            middle = self.image.astype(np.float64 if wide else np.float32)
         low, high = middle - half, middle + half
         if np.issubdtype(self.outlook.frame.dtype, np.integer):  # then the truth is between black and white too
             black, white = self.outlook.frame.limits

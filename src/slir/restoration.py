@@ -140,8 +140,8 @@ def believed(state: State) -> Tensor:
 
         x + (y − x) L/(L + 1),    L = max(0, mean of (y − x)²/σ² around a pixel − TOO_MUCH)
 
-    It is the x-update with an error of x that y itself shows, Lσ². In pictures like those that were learnt from there is
-    hardly such a place. But stars and drawings have edges of thousands of σ, which no cell has ever seen.
+    It is the x-update with an error of x that y itself shows, Lσ². In pictures like those that were learnt from there
+    is hardly such a place. But stars and drawings have edges of thousands of σ, which no cell has ever seen.
     """
     left = state.y - state.x
     excess = box(left.square(), AROUND).div_(state.sigma**2).sub_(TOO_MUCH).clamp_(min=0)

@@ -24,6 +24,7 @@ from slir.compute import pick_device
 from slir.errors import InputError, SlirWarning
 from slir.io import Picture, Sink, Source
 from slir.model import Model
+from slir.noise import estimate_sigma
 from slir.operators import Downsample, Identity, Mask, Operator
 from slir.tiles import Piece, cut, scaled, tile_side
 from slir.treatment import Restored, Treatment, sample
@@ -133,8 +134,8 @@ def explain(source: Source, plane: int, work: Work, at: tuple[int, int], *, k: i
         return tasks.explain_pixel(
             pixels, lambda shape: Mask(missing), work.sigma, at, k=k, model=work.model, **settings
         )
-    pixels = _filled(picture.pixels, missing, settings)
-    return tasks.explain_pixel(pixels, work.operator, work.sigma, at, k=k, model=work.model, **settings)
+    pixels, sigma = _filled(picture.pixels, missing, settings), _noise_beside(picture, missing, work)
+    return tasks.explain_pixel(pixels, work.operator, sigma, at, k=k, model=work.model, **settings)
 
 
 def _tied(work: Work) -> bool:
@@ -159,7 +160,8 @@ def restore_whole(
     if work.task != "inpaint":
         filled = replace(picture, pixels=_filled(picture.pixels, missing, settings))
     wanted = "stats" if work.keep is None and work.errors is None else True
-    asked = {"sigma": work.sigma, "model": work.model, "progress": progress or False, "return_info": wanted}
+    sigma = _noise_beside(picture, missing, work)
+    asked = {"sigma": sigma, "model": work.model, "progress": progress or False, "return_info": wanted}
     look = None if work.observe is None else partial(work.observe, plane)
     result = work.whole(filled, {**settings, **asked, "observe": look})
     if work.keep is not None:
@@ -190,7 +192,7 @@ def _by_windows(source: Source, plane: int, sink: Sink, work: Work, progress: Pr
         found.append(own)
     if progress is not None:
         progress(len(pieces), len(pieces), "restoring")
-    return summed(found, pieces, work, windows.decision.span)
+    return summed(found, pieces, work, windows.decision.spans)
 
 
 def pieces_of(size: tuple[int, int], work: Work, lead: Model, side: int) -> list[Piece]:
@@ -198,14 +200,14 @@ def pieces_of(size: tuple[int, int], work: Work, lead: Model, side: int) -> list
     return list(cut(size, work.operator(size), lead, side))
 
 
-def summed(found: Sequence[np.ndarray], pieces: Sequence[Piece], work: Work, span: float) -> tuple[Any, Any]:
+def summed(found: Sequence[np.ndarray], pieces: Sequence[Piece], work: Work, spans: Sequence[float]) -> tuple[Any, Any]:
     """σ and the residual of a plane from those of its windows, (2, C) each. Warns of what speaks against σ and B."""
     pixels = [float(np.prod(_sides(piece.own))) for piece in pieces]
     squares = np.sum([np.square(own) * count for own, count in zip(found, pixels)], axis=0)
     sigmas, residuals = np.sqrt(squares / sum(pixels))
     if work.task != "denoise":
-        restored = Restored([], list(sigmas / span), list(residuals / span), [])
-        for text in Treatment(tuple(sigmas / span)).doubts(restored, Mask(np.zeros((1, 1), bool)), span):
+        restored = Restored([], list(sigmas / spans), list(residuals / spans), [])
+        for text in Treatment(tuple(sigmas / spans)).doubts(restored, Mask(np.zeros((1, 1), bool)), spans):
             warnings.warn(text, SlirWarning, stacklevel=5)
     return (sigmas, residuals) if len(sigmas) > 1 else (sigmas[0], residuals[0])
 
@@ -303,6 +305,16 @@ def _filled(pixels: np.ndarray, missing: np.ndarray, settings: dict[str, Any]) -
     if not missing.any() or missing.all():
         return covered(pixels, missing)
     return tasks.inpaint(pixels, missing, **settings)
+
+
+def _noise_beside(picture: Picture, missing: np.ndarray, work: Work) -> float | str:
+    """σ as it was asked for; but where holes are filled in, found beside them: what fills them has none."""
+    if work.sigma != "auto" or work.task == "inpaint" or not missing.any() or missing.all():
+        return work.sigma
+    known = covered(picture.pixels, missing)
+    planes = [known] if picture.channel_axis is None else np.moveaxis(known, picture.channel_axis, 0)
+    found = [estimate_sigma(torch.from_numpy(plane.astype(np.float64))) for plane in planes]
+    return float(np.sqrt(np.mean(np.square(found))))
 
 
 def _emptied(pixels: np.ndarray, missing: np.ndarray, factor: int) -> np.ndarray:

@@ -28,6 +28,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
+from operator import mul
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -269,8 +270,8 @@ def _restore(
                 return sparing(work, device)
 
             restored = treatment.restore(planes, operator, one)
-        check = treatment.check(planes, restored, operator, frame.span)
-        for text in treatment.doubts(restored, operator, frame.span, check):
+        check = treatment.check(planes, restored, operator, frame.spans)
+        for text in treatment.doubts(restored, operator, frame.spans, check):
             warnings.warn(text, SlirWarning, stacklevel=3)
         result = frame.image(restored.planes)
     if keep is not None and not any(restored.sigmas):
@@ -278,17 +279,19 @@ def _restore(
     if not options.return_info:
         return result
     grey = options.channel_axis is None
-    sigmas, residuals = ([value * frame.span for value in own] for own in (restored.sigmas, restored.residuals))
+    sigmas, residuals = (list(map(mul, own, frame.spans)) for own in (restored.sigmas, restored.residuals))
     stats = {
         "sigma": sigmas[0] if grey else sigmas,
         "residual": residuals[0] if grey else residuals,
         "seconds": time.perf_counter() - started,
         "stages": restored.stages,
         "forward": None if check is None else asdict(check),
+        "range": frame.ranges[0] if grey else list(frame.ranges),
     }
     if treatment.evened:
-        stats["gain"] = [even.stabiliser.gain * frame.span for even in treatment.evened]
-        stats["variance"] = [even.stabiliser.variance * frame.span**2 for even in treatment.evened]
+        known = [(even.stabiliser, span) for even, span in zip(treatment.evened, frame.spans)]
+        stats["gain"] = [own.gain * span for own, span in known]
+        stats["variance"] = [own.variance * span**2 for own, span in known]
     ask = None
     if not treatment.leaves(operator):
         ask = partial(_explained, array, frame, treatment, operator)
@@ -379,7 +382,9 @@ def outlook(restored: Restored, treatment: Treatment, operator: Operator, frame:
     trust = treatment.model_for(operator, torch.device("cpu")).trust
     reason = "this model was not calibrated; slir.calibrate does that"
     if trust is not None:
-        reasons = (trust.reason(operator, noise, unit) for noise, unit in zip(treatment.noises(), units))
+        # Of several planes those without noise were not denoised, and their errors are none.
+        told = [pair for pair in zip(treatment.noises(), units) if pair[0] > 0 or not isinstance(operator, Identity)]
+        reasons = (trust.reason(operator, noise, unit) for noise, unit in told)
         reason = next((words for words in reasons if words), "")
     if treatment.leaves(operator):
         reason = "nothing was restored"

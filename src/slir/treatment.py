@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -82,7 +84,9 @@ class Treatment:
             return list(self.sigmas)
         return [*colour.along_axes(self.sigmas[:3]), *self.sigmas[3:]]
 
-    def check(self, planes: list[Tensor], restored: Restored, operator: Operator, span: float) -> ForwardCheck | None:
+    def check(
+        self, planes: list[Tensor], restored: Restored, operator: Operator, spans: Sequence[float]
+    ) -> ForwardCheck | None:
         """Whether y = Bx + ε can be true, for the channels y as they came: of colours for their brightness, else for
         the first plane that speaks against it. None where noise was made even, which has looked at it already."""
         if self.evened or not restored.outcomes:
@@ -92,12 +96,12 @@ class Treatment:
             if self.turned and number in (1, 2):
                 continue
             # Brightness has less noise than the channels, which is what people know.
-            own = span * self.sigmas[number] / noise if noise > 0 else span
+            own = spans[number] * self.sigmas[number] / noise if noise > 0 else spans[number]
             checks.append(judge(plane, operator, restored.outcomes[number].x, noise, span=own))
         return next((check for check in checks if not check.right), checks[0])
 
     def doubts(
-        self, restored: Restored, operator: Operator, span: float, check: ForwardCheck | None = None
+        self, restored: Restored, operator: Operator, spans: Sequence[float], check: ForwardCheck | None = None
     ) -> list[str]:
         """In words, what speaks against σ and B and has not been told yet. Without a check, the residual's size alone.
 
@@ -106,7 +110,7 @@ class Treatment:
         denoising = isinstance(operator, Identity)
         if check is not None:
             return [text for fault, text in check.faults.items() if fault not in ("sigma too small", "sigma too large")]
-        for sigma, residual in zip(self.sigmas, restored.residuals):
+        for sigma, residual, span in zip(self.sigmas, restored.residuals, spans):
             if not denoising and residual**2 > UNEXPLAINED * max(sigma, 4 * ROUNDING) ** 2:
                 return [unexplained(residual * span, sigma * span)]
         return []
@@ -140,6 +144,9 @@ class Treatment:
         planes = self.prepared(planes)
         outcomes = []
         for number, (plane, noise) in enumerate(zip(planes, self.noises())):
+            if noise == 0 and isinstance(operator, Identity):  # one of several that has no noise, so is as it should be
+                outcomes.append(Restoration(plane, residual=0.0, error=torch.zeros_like(plane)))
+                continue
             outcomes.append(one(plane, self.model_for(operator, plane.device, number), noise, number))
             if not bool(outcomes[-1].x.isfinite().all()):
                 raise SlirError(NOT_FINITE)
@@ -160,44 +167,65 @@ def settle(
 
     sigma: in pixel values. A model that is given was made for a range, so that nothing is stretched.
     """
-    told = _told(sigma, frame.span)
-    if model is None:
-        frame = stretched(frame, array, operator, told, black=sigma == POISSON_GAUSSIAN)
-    planes = frame.planes(array, device)
-    treatment = decide(sampled(planes), operator, sigma, frame.span, model)
+    told = _told(sigma, frame.spans[0])
+    black = sigma == POISSON_GAUSSIAN
+    seen, shown = _sampled_array(array, frame.channel_axis), _sampled_mask(operator)
+    fit = partial(stretched, frame, seen, shown, told, black=black)
+    own = frame if model is not None else fit()
+    planes = own.planes(array, device)
+    treatment = decide(sampled(planes), shown, sigma, own.spans, model)
+    if model is None and len(planes) > 1 and not treatment.turned:  # each by itself, so each with a range of its own
+        own = fit(apart=True)
+        planes = own.planes(array, device)
+        treatment = decide(sampled(planes), shown, sigma, own.spans, model, colours=False)
+    if told is not None and told > 0 and not isinstance(operator, Mask):
+        _check_noise(sampled(planes), treatment.sigmas, own.spans)
     if model is None and not treatment.evened:
-        least = min((own for own in treatment.sigmas if own > 0), default=0.0)
-        near = loud_enough(frame, array, operator, least, ROUNDING)
-        if near is not frame:
-            times = frame.span / near.span
-            treatment = replace(treatment, sigmas=tuple(times * own for own in treatment.sigmas))
-            frame, planes = near, near.planes(array, device)
-    return frame, planes, treatment
+        near = loud_enough(own, seen, shown, treatment.sigmas, ROUNDING)
+        if near is not own:
+            times = [before / after for before, after in zip(own.spans, near.spans)]
+            treatment = replace(treatment, sigmas=tuple(map(mul, times, treatment.sigmas)))
+            own, planes = near, near.planes(array, device)
+    return own, planes, treatment
 
 
-def decide(planes: list[Tensor], operator: Operator, sigma: float | str, span: float, model: Model | None) -> Treatment:
-    """How to treat planes with values in [0, 1], or a sample of them. sigma: in units of which `span` is the range."""
+def decide(
+    planes: list[Tensor],
+    operator: Operator,
+    sigma: float | str,
+    spans: Sequence[float],
+    model: Model | None,
+    *,
+    colours: bool = True,
+) -> Treatment:
+    """How to treat planes with values in [0, 1], or a sample of them. sigma: in units of which a span is the range.
+    colours: whether three or four of them may be such."""
     evened = _evened(sigma, planes, operator)
     if evened:
         planes = [even.forward(plane) for even, plane in zip(evened, planes)]
-    sigmas = tuple(even.sigma for even in evened) if evened else _sigmas(sigma, planes, span)
+    sigmas = tuple(even.sigma for even in evened) if evened else _sigmas(sigma, planes, spans)
     if model is not None:
-        check_model(model, operator, sigmas, span)
-    if not isinstance(sigma, str) and sigma > 0 and not isinstance(operator, Mask):
-        _check_noise(planes, sigmas, span)
+        check_model(model, operator, sigmas, spans[0])
     # Models of the paper's kind know one noise level alone.
     learnt = (model or default_model(operator, sigmas[0])).learnt
-    turned = len(planes) in (3, 4) and learnt and colour.alike(planes[:3], sigmas[:3])
+    turned = colours and len(planes) in (3, 4) and learnt and colour.alike(_whole(planes[:3], operator), sigmas[:3])
     return Treatment(sigmas, evened, turned, model)
 
 
-def _check_noise(planes: list[Tensor], sigmas: tuple[float, ...], span: float) -> None:
+def _whole(planes: list[Tensor], operator: Operator) -> list[Tensor]:
+    """Planes with their holes filled in, which would be edges that all of them share."""
+    if not isinstance(operator, Mask) or operator.missing.shape != planes[0].shape:
+        return planes
+    return [operator.guess(plane) for plane in planes]
+
+
+def _check_noise(planes: list[Tensor], sigmas: tuple[float, ...], spans: Sequence[float]) -> None:
     """Warn where the image is far noisier than was told. Less noise is no mistake: a larger σ smooths more."""
-    for plane, told in zip(planes, sigmas):
+    for plane, told, span in zip(planes, sigmas, spans):
         found = estimate_sigma(plane)
         if found > NOISE_OFF * max(told, ROUNDING):
             advice = f"The image looks noisier than sigma says: about {found * span:.3g}, not {told * span:.3g}."
-            warnings.warn(f"{advice} sigma='auto' estimates it.", SlirWarning, stacklevel=6)
+            warnings.warn(f"{advice} sigma='auto' estimates it.", SlirWarning, stacklevel=5)
             return
 
 
@@ -244,6 +272,21 @@ def sampled(planes: list[Tensor]) -> list[Tensor]:
     return planes if len(windows) == 1 else [torch.cat([plane[window] for window in windows]) for plane in planes]
 
 
+def _sampled_array(array: np.ndarray, channel_axis: int | None) -> np.ndarray:
+    """The same of an array, its channels last."""
+    moved = array if channel_axis is None else np.moveaxis(array, channel_axis, -1)
+    windows = sample((moved.shape[0], moved.shape[1]))
+    return moved if len(windows) == 1 else np.concatenate([moved[window] for window in windows])
+
+
+def _sampled_mask(operator: Operator) -> Operator:
+    """And of a mask; other operators as they are."""
+    if not isinstance(operator, Mask):
+        return operator
+    missing = sampled([operator.missing])[0]
+    return operator if bool(missing.all()) else Mask(missing)
+
+
 def _evened(sigma: float | str, planes: list[Tensor], operator: Operator) -> tuple[Evened, ...]:
     """How to even out the noise of each plane, where that is asked for."""
     if sigma != POISSON_GAUSSIAN:
@@ -255,12 +298,12 @@ def _evened(sigma: float | str, planes: list[Tensor], operator: Operator) -> tup
     return tuple(Evened(Stabiliser(gain, max(variance, ROUNDING**2))) for gain, variance in found)
 
 
-def _sigmas(sigma: float | str, planes: list[Tensor], span: float) -> tuple[float, ...]:
+def _sigmas(sigma: float | str, planes: list[Tensor], spans: Sequence[float]) -> tuple[float, ...]:
     """σ of each plane on the scale where the range is 1."""
-    told = _told(sigma, span)
+    told = _told(sigma, max(spans))
     if told is None:
         return tuple(estimate_sigma(plane) for plane in planes)
-    return (told / span,) * len(planes)
+    return tuple(told / span for span in spans)
 
 
 def _told(sigma: float | str, span: float) -> float | None:

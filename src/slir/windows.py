@@ -29,14 +29,18 @@ class Decision:
 
     operator: B of the whole; for inpainting, whose windows have masks of their own, any mask.
     treatment: noise, colours, and the model. units: of the loop, one for each plane that is restored; None for models
-    that have none. black, span: the pixel value that is restored as 0, and how far it is from there to 1.
+    that have none. ranges: the pixel values that are restored as 0 and 1, of each channel.
     """
 
     operator: Operator
     treatment: Treatment
     units: tuple[float | None, ...]
-    black: float
-    span: float
+    ranges: tuple[tuple[float, float], ...]
+
+    @property
+    def spans(self) -> list[float]:
+        """How many pixel values lie between 0 and 1, in each channel."""
+        return [high - low for low, high in self.ranges]
 
     def light(self) -> Decision:
         """The same to be sent around: without the model, and without the sample's mask."""
@@ -70,7 +74,7 @@ def decide_once(
     for noise in treatment.noises():
         learnt = treatment.model_for(operator, device).learnt
         units.append(expected_error(operator, least_noise(noise), (shape[0], shape[1])) if learnt else None)
-    return Decision(operator, treatment, tuple(units), frame.low, frame.span)
+    return Decision(operator, treatment, tuple(units), frame.ranges)
 
 
 def restore_window(
@@ -86,7 +90,7 @@ def restore_window(
     """A window (h, w), or with channels last, seen through its own `operator`: on x's pixels; and (2, C): σ and the
     residual of each channel, in pixel values."""
     frame, array = canvas(pixels, data_range=data_range, channel_axis=channel_axis)
-    frame = replace(frame, low=decision.black, high=decision.black + decision.span)
+    frame = replace(frame, ranges=decision.ranges)
     shape = (pixels.shape[0], pixels.shape[1])
 
     def one(plane: Tensor, model: Model, noise: float, number: int) -> Restoration:
@@ -95,5 +99,5 @@ def restore_window(
         return replace(outcome, x=operator.crop(outcome.x, shape))
 
     restored = decision.treatment.restore(frame.planes(array, device), decision.operator, one)
-    found = np.array([restored.sigmas, restored.residuals]) * decision.span
+    found = np.array([restored.sigmas, restored.residuals]) * frame.spans
     return np.asarray(frame.image(restored.planes)), found

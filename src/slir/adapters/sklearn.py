@@ -164,7 +164,7 @@ class Restorer(TransformerMixin, BaseEstimator):
             grey += (
                 list(planes.clip(0, 1)) if len(planes) not in (3, 4) else [np.moveaxis(planes[:3].clip(0, 1), 0, -1)]
             )
-            span = frame.span
+            span = frame.spans[0]
         return fit(
             grey,
             operator=self.operator or Identity(),
@@ -192,7 +192,7 @@ class Restorer(TransformerMixin, BaseEstimator):
             picture = np.asarray(blanked(picture, self.operator.missing.numpy(), self.channel_axis))
         frame, array = canvas(picture, data_range=self.data_range, channel_axis=self.channel_axis)
         planes = frame.planes(array, pick_device(self.device))
-        sigma = self.sigma / frame.span
+        sigma = self.sigma / frame.spans[0]
         model = getattr(self, "model_", None)
         made = restore_planes(planes, self.operator or Identity(), sigma=sigma, model=model)
         return np.asarray(frame.image(made))
@@ -203,7 +203,7 @@ class Restorer(TransformerMixin, BaseEstimator):
 
     def _psnr(self, made: np.ndarray, truth: np.ndarray) -> float:
         frame, _ = canvas(truth, data_range=self.data_range, channel_axis=self.channel_axis)
-        error = np.mean(np.square(made.astype(np.float64) - truth)) / frame.span**2
+        error = np.mean(np.square(made.astype(np.float64) - truth)) / frame.spans[0] ** 2
         return float(-10 * np.log10(max(error, 1e-30)))
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -150,7 +150,7 @@ class _Assembly:
         found = [(own["sigma"], own["residual"]) for own in self.said]
         if pieces:
             arrays = [np.array(own) for own in found]
-            self.found.append(streams.summed(arrays, pieces, self.work, self.said[0]["span"]))
+            self.found.append(streams.summed(arrays, pieces, self.work, self.said[0]["spans"]))
         else:
             self.found.append(found[0])
         self.said.clear()

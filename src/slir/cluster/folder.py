@@ -31,7 +31,7 @@ VERSION = 1
 class Tile:
     """What a piece of a plane became.
 
-    said: as JSON: "sigma" and "residual", "warnings", "span" of windows, "reason" of an error map.
+    said: as JSON: "sigma" and "residual", "warnings", "spans" of windows, "reason" of an error map.
     """
 
     pixels: np.ndarray

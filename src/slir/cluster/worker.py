@@ -146,7 +146,7 @@ def restore_tile(token: str, plane: int, number: int, decided: tuple[Decision, t
 def _window(bench: _Bench, plane: int, number: int, decision: Decision, told: tuple[str, ...]) -> Tile:
     windows = streams.Windows(bench.source, plane, bench.work, decision.with_model(bench.work.model))
     picture, found = windows.restored(bench.pieces[number])
-    said = {"sigma": found[0].tolist(), "residual": found[1].tolist(), "span": decision.span, "warnings": told}
+    said = {"sigma": found[0].tolist(), "residual": found[1].tolist(), "spans": decision.spans, "warnings": told}
     return Tile(picture.pixels, said, picture.alpha)
 
 
