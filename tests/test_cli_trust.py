@@ -317,3 +317,17 @@ def test_calibrate_says_what_is_wrong(photos, tmp_path, mute):
     said = slirs("calibrate", photos, *out, "--task", "denoise", "--model", tmp_path / "learnt.safetensors", code=2)
     assert "not be those that the model learnt from" in said
     assert names(tmp_path) == ["learnt.safetensors", "small.png"]
+
+
+def test_a_blank_frame_of_a_stack_is_no_matter_of_calibration(tmp_path):
+    rng = np.random.default_rng(0)
+    frames = 100 + 300 * np.stack([demo_picture()[:64, :64, 0] / 255.0] * 2) + rng.normal(0, 15, (2, 64, 64))
+    stack = np.concatenate([np.full((1, 64, 64), 100), frames]).round().astype(np.uint16)
+    tifffile.imwrite(tmp_path / "in.tif", stack, photometric="minisblack", metadata={"axes": "ZYX"})
+    job = Job("denoise", tmp_path / "in.tif", tmp_path / "out.tif", error_map=True)
+    assert not jobs.run(job, sidecar=False).warnings
+    found = tifffile.imread(tmp_path / "out.tif")
+    assert (found[0] == 100).all()
+    errors = tifffile.imread(tmp_path / "out.error.tif")
+    assert (errors[0] == 0).all()
+    assert 2 < errors[1].mean() < 15

@@ -52,7 +52,8 @@ class Result:
     stats: `sigma` (in units of the pixel values, one per channel; and, with "poisson-gaussian", `gain` and `variance`),
     `seconds`, `stages` (per channel, per stage: steps and residuals of the solvers; for colours, brightness comes
     first, then two differences), `residual` (root mean square of y − Bx̂, to be compared with sigma), `forward` (whether
-    y = Bx + ε can be true). silence: why there is no outlook on errors, where there is none.
+    y = Bx + ε can be true), `range` (the pixel values that were restored as 0 and 1, in which explanations count; one
+    pair per channel). silence: why there is no outlook on errors, where there is none.
     """
 
     image: Array

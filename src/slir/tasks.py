@@ -49,6 +49,7 @@ from slir.outcome import UNASKED, Outlook, Result
 from slir.restoration import Restoration
 from slir.tiles import restore_tiled
 from slir.treatment import Restored, Treatment, settle
+from slir.trust.files import UNTOUCHED
 
 if TYPE_CHECKING:
     from slir.trust.explain import Explanation
@@ -387,7 +388,7 @@ def outlook(restored: Restored, treatment: Treatment, operator: Operator, frame:
         reasons = (trust.reason(operator, noise, unit) for noise, unit in told)
         reason = next((words for words in reasons if words), "")
     if treatment.leaves(operator):
-        reason = "nothing was restored"
+        reason = UNTOUCHED
     return Outlook(present, units, trust, reason, treatment, frame)
 
 

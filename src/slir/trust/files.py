@@ -12,6 +12,9 @@ import numpy as np
 from slir import io
 from slir.errors import SlirWarning
 
+UNTOUCHED = "nothing was restored"
+"""Why an image that came back as it was has no calibrated errors."""
+
 
 @dataclass
 class ErrorMaps:
@@ -38,7 +41,7 @@ class ErrorMaps:
         if error is None:
             warnings.warn(f"No error map was made: {reason}.", SlirWarning, stacklevel=2)
             return
-        if reason:
+        if reason and not (reason == UNTOUCHED and self.head.planes > 1):  # a blank frame of a stack is no matter
             told = f"The error map is not calibrated: {reason}. It tells better from worse pixels, but not how far off"
             warnings.warn(f"{told} they are.", SlirWarning, stacklevel=2)
         axis = -1 if self.head.colour else None
