@@ -87,8 +87,7 @@ def restore(
         stats.append(measured)
         if dual is None and measured["x_steps"] == 0 and _only_tighter(stage, model.stages[number + 1 :]):
             break
-    if model.learnt and isinstance(operator, Identity):
-        state = replace(state, x=believed(state))
+    state = finished(state, model)
     if progress:
         progress(len(model.stages), len(model.stages), "restoring")
     if observe:
@@ -133,6 +132,12 @@ def advance(
     if solved.verdict is not Verdict.CONVERGED:
         stats["x_verdict"] = solved.verdict.value
     return replace(state, x=solved.value, z=z), stats
+
+
+def finished(state: State, model: Model) -> State:
+    """The state after the last stage, as it is given back."""
+    noise_alone = model.learnt and isinstance(state.operator, Identity)
+    return replace(state, x=believed(state)) if noise_alone else state
 
 
 def believed(state: State) -> Tensor:

@@ -20,7 +20,7 @@ from slir.families import Family
 from slir.fitting import family_for
 from slir.model import Model
 from slir.operators import Operator
-from slir.restoration import advance, begin
+from slir.restoration import advance, begin, finished
 from slir.treatment import check_model
 from slir.trust.record import learn_trust
 
@@ -78,7 +78,7 @@ def calibrate(
             progress(number, len(cases), "calibrating")
         for stage in model.stages:
             case = replace(case, state=advance(case.state, stage)[0])
-        cases[number] = case
+        cases[number] = replace(case, state=finished(case.state, model))
     if progress:
         progress(len(cases), len(cases), "calibrating")
     what = {"family": family.describe(), "pictures": len(planes), "crops": len(cases), "images": hashes}

@@ -18,7 +18,7 @@ from slir.errors import InputError, SlirError
 from slir.losses import Squared
 from slir.model import Model, Stage
 from slir.operators import Operator
-from slir.restoration import advance, begin
+from slir.restoration import advance, begin, finished
 from slir.tiles import piece_around
 from slir.trust.examples import local_weights
 from slir.views import look
@@ -127,7 +127,7 @@ def explain(y: Tensor, operator: Operator, model: Model, sigma: float, row: int,
     if found is None:
         assert isinstance(last, LearntStage)  # there are these two
         found = _of_learnt(last, model, state, grid, band, number % len(grid.starts[1]))
-    after, _ = advance(state, last)
+    after = finished(advance(state, last)[0], model)
     restored = after.x[corner[0] : corner[0] + last.size, corner[1] : corner[1] + last.size] * state.unit
     order = found.alpha.abs().argsort(descending=True, stable=True)[:k]
     rest = found.fixed + found.alpha @ found.parts - found.pull
