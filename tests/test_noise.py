@@ -149,3 +149,12 @@ def test_a_hot_pixel_on_a_blank_frame_is_no_noise() -> None:
     framed = torch.full((400, 400), 0.1)  # but a picture in a wide frame of one colour has noise of its own
     framed[100:220, 100:220] += 0.05 * torch.randn(120, 120, generator=torch.Generator().manual_seed(0))
     assert estimate_sigma(framed) == pytest.approx(0.05, rel=0.05)
+
+
+def test_few_photons_are_not_taken_for_padding() -> None:
+    """Rows of zeros are what the dark looks like then."""
+    rng = np.random.default_rng(0)
+    light = 0.1 * (0.2 + 8 * skimage.data.camera()[100:228, 100:228] / 255)
+    light[:, :64] = 0.02
+    gains = [estimate_poisson_gaussian(torch.from_numpy(rng.poisson(light) / 20.0))[0] * 20 for _ in range(5)]
+    assert np.median(gains) > 0.5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import slir
 from slir import treatment
 from slir.arrays import canvas
 from slir.operators import Blur, Compose, Downsample, Identity, Mask, Operator
-from slir.ranges import FARTHEST, loud_enough, stretched
+from slir.ranges import FARTHEST, black_at_zero, loud_enough, stretched
 
 TRUTH = data.camera()[20:84, 200:264] / 255.0
 SHARES = ((0.0, 1.0), (0.3, 0.02), (0.9, 0.002))
@@ -34,7 +33,9 @@ def fitted(image: np.ndarray, operator: Operator | None = None, sigma: float | N
     black = told.pop("black", False)
     frame, array = of(image, **told)
     seen = array if frame.channel_axis is None else np.moveaxis(array, frame.channel_axis, -1)
-    found = stretched(frame, seen, operator or Identity(), sigma, black=black)
+    frame = black_at_zero(frame) if black else frame
+    together = (tuple(range(len(frame.ranges))),)
+    found = stretched(frame, seen, operator or Identity(), sigma, together, black=black)
     assert found.limits == frame.limits
     assert len(found.ranges) == len(frame.ranges)
     assert len(set(found.ranges)) == 1
@@ -164,6 +165,16 @@ def test_signed_counts_have_their_black_at_zero() -> None:
     assert errors[np.uint16] < 0.4 * np.mean((counts - light) ** 2)
 
 
+def test_ranges_come_as_any_kind_of_number() -> None:
+    y = TRUTH + noise(0.05)
+    wanted = slir.denoise(y, sigma=0.05, data_range=1.0)
+    for white in (1, np.float32(1), np.array(1.0), torch.tensor(1.0), (0, 1), [0.0, 1.0], np.array([0.0, 1.0])):
+        np.testing.assert_array_equal(slir.denoise(y, sigma=0.05, data_range=white), wanted)
+    for bad in ("1", (0, 1, 2), ("0", "1"), {}, np.nan):
+        with pytest.raises(slir.InputError, match="data_range must be positive"):
+            slir.denoise(y, sigma=0.05, data_range=bad)
+
+
 def test_planes_of_a_stack_have_ranges_of_their_own() -> None:
     """As they have where they come one by one."""
     missing = np.random.default_rng(1).random(TRUTH.shape) < 0.5
@@ -215,12 +226,52 @@ def test_a_large_image_is_looked_at_as_its_windows_are(monkeypatch: pytest.Monke
     np.testing.assert_array_equal(seen[0], np.concatenate([dim[window] for window in windows]))
 
 
+@pytest.mark.filterwarnings("ignore:The result does not explain", "ignore:What the result leaves")
 def test_pixels_far_beyond_the_others_are_told() -> None:
+    """Once, to the caller, and only where Fourier transforms carry them everywhere."""
     counts = np.rint(100 + 800 * TRUTH).astype(np.int32)
     counts[30, 30] = 2**24
-    with pytest.warns(slir.SlirWarning, match=r"up to 1.67772e\+07 .* lie far beyond the others.*slir.inpaint"):
-        fitted(counts, Blur(slir.psf.gaussian(1)))
-    fitted(counts)  # noise alone is no matter of Fourier transforms
+    stack = np.stack([counts, counts.T])
+    for image, axis in ((counts, None), (stack, 0)):
+        with pytest.warns(slir.SlirWarning, match=r"up to 1.67772e\+07, lie far away .*slir.inpaint") as told:
+            slir.upsample(image, 2, channel_axis=axis)
+        own = [each for each in told if "far away" in str(each.message)]
+        assert len(own) == 1
+        assert own[0].filename == __file__
+    hot = np.zeros(TRUTH.shape, bool)
+    hot[30, 30] = True
+    filled = slir.inpaint(counts, hot)
+    assert filled.max() < 1000
+    low, high = fitted(counts)
+    assert high - low < 900
+
+
+def test_alpha_does_not_keep_colours_from_being_stretched() -> None:
+    colours = np.rint(200 + 500.0 * data.astronaut()[:64, 100:164] / 255 + noise(10, (64, 64, 3)))
+    opaque = np.concatenate([colours, np.full((64, 64, 1), 65535)], -1).astype(np.uint16)
+    found = slir.denoise(opaque, sigma=10, channel_axis=-1, return_info=True)
+    ranges = found.stats["range"]
+    assert len(set(ranges[:3])) == 1
+    assert ranges[0][1] - ranges[0][0] < 700
+    alone = slir.denoise(opaque[..., :3], sigma=10, channel_axis=-1)
+    np.testing.assert_array_equal(found.image[..., :3], alone)
+
+
+@pytest.mark.filterwarnings("ignore:The image looks noisier", "ignore:The result does not explain")
+def test_a_sample_in_which_all_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is known of the range then, so it stays; and holes are filled in all the same."""
+    da = pytest.importorskip("dask.array")
+    monkeypatch.setattr(treatment, "BLOCK", 16)
+    picture = np.rint(1000 + 50_000.0 * data.camera()[:96, 200:296] / 255).astype(np.uint16)
+    missing = np.zeros(picture.shape, bool)
+    for window in treatment.sample(picture.shape):
+        missing[window] = True
+    assert 0.3 < missing.mean() < 0.9
+    found = slir.inpaint(picture, missing, return_info=True)
+    assert found.stats["range"] == (0, 65535)
+    lazy = slir.inpaint(da.from_array(picture, chunks=picture.shape), da.from_array(missing, chunks=picture.shape))
+    assert np.abs(lazy.compute(scheduler="sync").astype(float) - found.image)[missing].mean() < 1000
+    assert np.abs(found.image - picture.astype(float))[missing].mean() < 6000
 
 
 def test_how_far_a_picture_is_stretched() -> None:
@@ -251,7 +302,7 @@ def test_how_far_a_picture_is_stretched() -> None:
 def test_noise_is_made_loud_enough() -> None:
     def near(image: np.ndarray, sigma: float, operator: Operator | None = None, white: float | None = 1.0) -> Any:
         frame, array = of(image, white)
-        return loud_enough(frame, array, operator or Identity(), [sigma], 1.0).ranges[0]
+        return loud_enough(frame, array, operator or Identity(), [sigma], 1.0, ((0,),)).ranges[0]
 
     grainy = TRUTH + noise(1e-3)
     assert near(grainy, 0.1) == pytest.approx((0, 0.1))
@@ -261,10 +312,10 @@ def test_noise_is_made_loud_enough() -> None:
     counts = (TRUTH * 60_000 + noise(9) + 1000).astype(np.uint16)
     assert near(counts, 1e-6, white=None) == pytest.approx((0, 65535 / FARTHEST))
     frame, array = of(np.stack([grainy, grainy], -1), 1.0, -1)
-    found = loud_enough(frame, array, Identity(), [0.5, 0.25], 1.0)
+    found = loud_enough(frame, array, Identity(), [0.5, 0.25], 1.0, ((0, 1),))
     assert found.ranges == ((0, 0.25), (0, 0.25))
-    own = loud_enough(replace(frame, ranges=((0, 1), (0, 2))), array, Identity(), [0.5, 0.25], 1.0)
-    assert own.ranges == ((0, 0.5), (0, 0.5))
+    own = loud_enough(frame, array, Identity(), [0.5, 0.0], 1.0, ((0,), (1,)))
+    assert own.ranges == ((0, 0.5), (0, 1))
 
 
 def test_a_given_model_is_given_the_range_that_was_said() -> None:

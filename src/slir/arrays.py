@@ -150,13 +150,22 @@ def _range(array: np.ndarray, data_range: DataRange) -> tuple[float, float]:
             return float(min(np.iinfo(array.dtype).min, 0)), float(np.iinfo(array.dtype).max)
         remedy = "Pass data_range=1.0 where white is 1, data_range=255.0 where it is 255, or (black, white)."
         raise InputError("data_range", "be given for a float image", None, remedy)
-    limits = data_range if isinstance(data_range, tuple | list) else (0.0, data_range)
-    numbers = len(limits) == 2 and all(isinstance(limit, int | float | np.number) for limit in limits)
-    low, high = limits if numbers else (0.0, 0.0)
+    low, high = _two_numbers(data_range)
     if not (np.isfinite(low) and np.isfinite(high) and high > low):
         remedy = "Pass data_range=1.0 where white is 1, or (black, white)."
         raise InputError("data_range", "be positive, or (black, white) with black < white", data_range, remedy)
     return float(low), float(high)
+
+
+def _two_numbers(data_range: Any) -> tuple[float, float]:
+    """Black and white, whatever kind of number they are; NaN where they are none."""
+    try:
+        low, high = (0.0, data_range) if np.ndim(data_range) == 0 else data_range
+        if isinstance(high, str):
+            return np.nan, np.nan
+        return float(low), float(high)
+    except (TypeError, ValueError):
+        return np.nan, np.nan
 
 
 def grey_plane(image: Any, argument: str = "image") -> Tensor:

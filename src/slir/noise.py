@@ -33,7 +33,7 @@ def estimate_sigma(image: Tensor) -> float:
     Noise that was clipped at black or white reads too low, so patches within 2σ of such an end are left out. Noise that
     is not the same everywhere is read where there is least of it; see `estimate_poisson_gaussian`.
     """
-    patches = _Patches.of(image)
+    patches = _Patches.of(image, padded=True)
     if patches is None:
         return 0.0
     if len(patches.mean) < min(_MIN_PATCHES, patches.constant / 20):
@@ -123,8 +123,9 @@ class _Patches:
     constant: int
 
     @classmethod
-    def of(cls, image: Tensor) -> _Patches | None:
-        """None where no patch varies. Patches overlap by three quarters, in large images by less, which bounds P."""
+    def of(cls, image: Tensor, *, padded: bool = False) -> _Patches | None:
+        """None where no patch varies. Patches overlap by three quarters, in large images by less, which bounds P.
+        padded: leave out those that reach into padding or a hole."""
         if min(image.shape) < SIZE:
             return None
         step = max(2 if min(image.shape) >= 64 else 1, math.ceil(math.sqrt(image.numel() / _MAX_PATCHES)))
@@ -133,9 +134,9 @@ class _Patches:
         patches = patches[~constant]
         if not len(patches):
             return None
-        whole = ~_half_empty(patches)
-        if int(whole.sum()) >= _MIN_PATCHES:
-            patches = patches[whole]
+        if padded:
+            whole = ~_half_empty(patches)
+            patches = patches[whole] if int(whole.sum()) >= _MIN_PATCHES else patches
         basis = dct_basis_on(SIZE, image.dtype, image.device)
         steps = torch.arange(SIZE, device=image.device)
         frequency = (steps[:, None] + steps).reshape(-1)

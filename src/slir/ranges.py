@@ -7,17 +7,18 @@ to twice the result, whatever the shift: so such a picture is stretched, and its
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from slir.arrays import Canvas
-from slir.errors import SlirWarning
 from slir.operators import Blur, Downsample, Identity, Mask, Operator
 
-FILLED = 1 / 4
+Groups = tuple[tuple[int, ...], ...]
+"""Channels that are restored together, by their numbers."""
+
+ENOUGH = 1 / 4
 """Share of the range from which on a picture is left as it is."""
 
 TAIL = 1e-3
@@ -49,28 +50,34 @@ def stretchable(operator: Operator, dtype: np.dtype) -> bool:
     return isinstance(operator, Identity | Blur | Downsample | Mask) and dtype.itemsize > 1
 
 
+def black_at_zero(frame: Canvas) -> Canvas:
+    """The canvas with black at 0 where nobody said that it is the least that signed integers can be."""
+    if frame.dtype.kind != "i" or frame.ranges[0][0] != float(np.iinfo(frame.dtype).min):
+        return frame
+    return replace(frame, ranges=tuple((0.0, high) for _, high in frame.ranges))
+
+
 def stretched(
-    frame: Canvas, array: np.ndarray, operator: Operator, sigma: float | None, *, black: bool, apart: bool = False
+    frame: Canvas, array: np.ndarray, operator: Operator, sigma: float | None, groups: Groups, *, black: bool
 ) -> Canvas:
     """The canvas with the part of the range that `array` fills, where that is little.
 
     array: (H, W) or (H, W, C), the image or a sample of it, of which a mask is too. sigma: in pixel values, None where
-    it is not known. black: whether black has to stay where it is; of signed integers that is 0. apart: whether channels
-    are looked at one by one.
+    it is not known. groups: channels that share a range. black: whether black has to stay where it is.
     """
     if not stretchable(operator, array.dtype):
         return frame
-    whole = frame.ranges[0]
-    if black and array.dtype.kind == "i" and whole[0] == float(np.iinfo(array.dtype).min):
-        whole = (0.0, whole[1])
     known = _known(array, operator)
-    parts = np.moveaxis(known, -1, 0) if apart else [known]
-    far = np.inf if isinstance(operator, Identity) else OUTLYING
-    found = tuple(_filled(part.reshape(-1), whole, sigma, black, far) for part in parts)
-    return replace(frame, ranges=found if apart else found * len(frame.ranges))
+    ranges = list(frame.ranges)
+    for group in groups:
+        values = known if frame.channel_axis is None else known[..., group]
+        filled = _filled_by(values.reshape(-1), frame.ranges[group[0]], sigma, black, _reach(operator))
+        for number in group:
+            ranges[number] = filled
+    return replace(frame, ranges=tuple(ranges))
 
 
-def _filled(
+def _filled_by(
     known: np.ndarray, whole: tuple[float, float], sigma: float | None, black: bool, far: float
 ) -> tuple[float, float]:
     """The part of the range `whole` that these values fill; all of it where they do not leave much of it. far: how far
@@ -82,36 +89,55 @@ def _filled(
     if low == high:  # of one value but for a few pixels
         low, high = least, most
     low = whole[0] if black else low
-    if high - low >= FILLED * (whole[1] - whole[0]):
+    if high - low >= ENOUGH * (whole[1] - whole[0]):
         return whole
     width = max(high - low, STEPS * _step(values, known.dtype), 0.0 if sigma is None else sigma / LOUDEST)
-    if (outlying := max(high - least, most - low) / far) > width:
-        advice = f"Some pixels, up to {most:g} and down to {least:g}, lie far beyond the others, {low:g} to {high:g}"
-        warnings.warn(f"{advice}. Fill them in first: slir.inpaint.", SlirWarning, stacklevel=6)
-        width = outlying
+    width = max(width, (high - least) / far, (most - low) / far)
     if not 0 < width < whole[1] - whole[0]:
         return whole
     low = low if black else (low + high - width) / 2
     return low, low + width
 
 
-def loud_enough(frame: Canvas, array: np.ndarray, operator: Operator, sigmas: Sequence[float], least: float) -> Canvas:
-    """The canvas with so little of the range that σ, a share of it, becomes `least` at least; that of the channel with
-    the least noise, where there are several, and they share a range.
+def far_away(frame: Canvas, array: np.ndarray, operator: Operator) -> list[str]:
+    """In words, where single pixels lie so far from the others that they kept these from being stretched."""
+    if not (np.isfinite(_reach(operator)) and stretchable(operator, array.dtype)):
+        return []
+    for number, (low, high) in enumerate(frame.ranges):
+        values = array if frame.channel_axis is None else array[..., number]
+        least, most = float(values.min()), float(values.max())
+        if max(high - least, most - low) >= 0.99 * OUTLYING * (high - low):
+            found = f"Some pixels, down to {least:g} or up to {most:g}, lie far away from all others"
+            return [f"{found}. Fill them in first, with slir.inpaint: they are felt all over the image."]
+    return []
+
+
+def _reach(operator: Operator) -> float:
+    """How far away, counted in what is left of the range, a pixel may lie."""
+    return OUTLYING if isinstance(operator, Blur | Downsample) else np.inf
+
+
+def loud_enough(
+    frame: Canvas, array: np.ndarray, operator: Operator, sigmas: Sequence[float], least: float, groups: Groups
+) -> Canvas:
+    """The canvas with so little of the range that σ, a share of it, becomes `least` at least, in each group.
 
     For noise alone: where more is lost than that, errors are those of the picture and not of σ.
     """
     if not (isinstance(operator, Identity) and stretchable(operator, array.dtype)):
         return frame
-    shared = len(set(frame.ranges)) == 1
-    quietest = min((sigma for sigma in sigmas if sigma > 0), default=least)
-    step = _step(_some(array.reshape(-1)), array.dtype)
-    ranges = []
-    for (low, high), sigma in zip(frame.ranges, sigmas):
-        share = (quietest if shared else sigma or least) / least
-        width = max((high - low) * max(share, 1 / FARTHEST), STEPS * step)
-        ranges.append((low, low + width if width < high - low else high))
-    return frame if tuple(ranges) == frame.ranges else replace(frame, ranges=tuple(ranges))
+    ranges = list(frame.ranges)
+    for group in groups:
+        low, high = frame.ranges[group[0]]
+        sigma = min((sigmas[number] for number in group if sigmas[number] > 0), default=least)
+        if sigma >= least:
+            continue
+        values = array if frame.channel_axis is None else array[..., group]
+        width = (high - low) * max(sigma / least, 1 / FARTHEST)
+        width = max(width, STEPS * _step(_some(values.reshape(-1)), array.dtype))
+        for number in group:
+            ranges[number] = (low, low + width) if width < high - low else (low, high)
+    return replace(frame, ranges=tuple(ranges))
 
 
 def _known(array: np.ndarray, operator: Operator) -> np.ndarray:

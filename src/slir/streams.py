@@ -228,11 +228,13 @@ class Windows:
     def _decided(self) -> Decision:
         blocks, holes = zip(*(self._block(window) for window in sample(self.source.size)))
         operator, missing = self.work.operator(self.source.size), np.concatenate(holes)
-        if self.work.task == "inpaint" and not missing.all():
-            operator = Mask(missing)
+        blind = bool(missing.all())
+        if self.work.task == "inpaint":
+            operator = Mask(np.zeros_like(missing) if blind else missing)
         told: dict[str, Any] = {"data_range": self.work.data_range, "channel_axis": self.axis, "device": self.device}
         pixels = np.concatenate(blocks)
-        return decide_once(pixels, operator, self.work.sigma, self.source.size, model=self.work.model, **told)
+        told |= {"model": self.work.model, "blind": blind}
+        return decide_once(pixels, operator, self.work.sigma, self.source.size, **told)
 
     def _block(self, window: Window) -> tuple[np.ndarray, np.ndarray]:
         """Pixels of a window, an inconspicuous value where they are missing; and where that is."""
@@ -308,13 +310,12 @@ def _filled(pixels: np.ndarray, missing: np.ndarray, settings: dict[str, Any]) -
 
 
 def _noise_beside(picture: Picture, missing: np.ndarray, work: Work) -> float | str:
-    """σ as it was asked for; but where holes are filled in, found beside them: what fills them has none."""
-    if work.sigma != "auto" or work.task == "inpaint" or not missing.any() or missing.all():
+    """σ as it was asked for; but where holes of a grey plane are filled in, found beside them: what fills them has
+    none."""
+    holed = missing.any() and not missing.all()
+    if work.sigma != "auto" or work.task == "inpaint" or picture.channel_axis is not None or not holed:
         return work.sigma
-    known = covered(picture.pixels, missing)
-    planes = [known] if picture.channel_axis is None else np.moveaxis(known, picture.channel_axis, 0)
-    found = [estimate_sigma(torch.from_numpy(plane.astype(np.float64))) for plane in planes]
-    return float(np.sqrt(np.mean(np.square(found))))
+    return estimate_sigma(torch.from_numpy(covered(picture.pixels, missing).astype(np.float64)))
 
 
 def _emptied(pixels: np.ndarray, missing: np.ndarray, factor: int) -> np.ndarray:

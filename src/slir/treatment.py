@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from operator import mul
 from typing import Any
 
@@ -21,7 +20,7 @@ from slir.families import task_of
 from slir.model import Model
 from slir.noise import estimate_poisson_gaussian, estimate_sigma
 from slir.operators import Identity, Mask, Operator
-from slir.ranges import loud_enough, stretched
+from slir.ranges import Groups, black_at_zero, far_away, loud_enough, stretched
 from slir.recipes import ROUNDING
 from slir.restoration import Restoration
 from slir.stabilise import Evened, Stabiliser
@@ -161,32 +160,56 @@ class Treatment:
 
 
 def settle(
-    frame: Canvas, array: np.ndarray, operator: Operator, sigma: float | str, model: Model | None, device: torch.device
+    frame: Canvas,
+    array: np.ndarray,
+    operator: Operator,
+    sigma: float | str,
+    model: Model | None,
+    device: torch.device,
+    *,
+    blind: bool = False,
 ) -> tuple[Canvas, list[Tensor], Treatment]:
     """How to treat an image, or a sample of it: the canvas that it is restored on, its planes there, and the rest.
 
-    sigma: in pixel values. A model that is given was made for a range, so that nothing is stretched.
+    sigma: in pixel values. blind: whether nothing is known of any pixel. A model that is given was made for a range, so
+    that nothing is stretched then.
     """
     told = _told(sigma, frame.spans[0])
     black = sigma == POISSON_GAUSSIAN
-    seen, shown = _sampled_array(array, frame.channel_axis), _sampled_mask(operator)
-    fit = partial(stretched, frame, seen, shown, told, black=black)
-    own = frame if model is not None else fit()
-    planes = own.planes(array, device)
-    treatment = decide(sampled(planes), shown, sigma, own.spans, model)
-    if model is None and len(planes) > 1 and not treatment.turned:  # each by itself, so each with a range of its own
-        own = fit(apart=True)
-        planes = own.planes(array, device)
-        treatment = decide(sampled(planes), shown, sigma, own.spans, model, colours=False)
+    frame = black_at_zero(frame) if black else frame
+    seen, shown = _sampled_array(array, frame.channel_axis), operator
+    if isinstance(operator, Mask) and not blind:
+        missing = sampled([operator.missing])[0]
+        blind = bool(missing.all())
+        shown = operator if blind else Mask(missing)
+
+    def fitted(groups: Groups) -> tuple[Canvas, list[Tensor]]:
+        """The canvas, and the sample's planes on it."""
+        own = frame
+        if model is None and not blind:
+            own = stretched(frame, seen, shown, told, groups, black=black)
+        flat = replace(own, channel_axis=None if frame.channel_axis is None else -1)
+        return own, flat.planes(seen, device)
+
+    count = len(frame.ranges)
+    together: Groups = (tuple(range(count)),)
+    own, planes = fitted(together)
+    treatment = decide(planes, shown, sigma, own.spans, model)
+    groups: Groups = ((0, 1, 2),) if treatment.turned else ()
+    groups += tuple((number,) for number in range(sum(map(len, groups)), count))
+    if groups != together:  # what is restored by itself has a range of its own
+        own, planes = fitted(groups)
+        treatment = decide(planes, shown, sigma, own.spans, model, turned=treatment.turned)
     if told is not None and told > 0 and not isinstance(operator, Mask):
-        _check_noise(sampled(planes), treatment.sigmas, own.spans)
-    if model is None and not treatment.evened:
-        near = loud_enough(own, seen, shown, treatment.sigmas, ROUNDING)
-        if near is not own:
+        _check_noise(planes, treatment.sigmas, own.spans)
+    if model is None and not blind:
+        for text in far_away(own, seen, shown):
+            warnings.warn(text, SlirWarning, stacklevel=5)
+        if not treatment.evened:
+            near = loud_enough(own, seen, shown, treatment.sigmas, ROUNDING, groups)
             times = [before / after for before, after in zip(own.spans, near.spans)]
-            treatment = replace(treatment, sigmas=tuple(map(mul, times, treatment.sigmas)))
-            own, planes = near, near.planes(array, device)
-    return own, planes, treatment
+            own, treatment = near, replace(treatment, sigmas=tuple(map(mul, times, treatment.sigmas)))
+    return own, own.planes(array, device), treatment
 
 
 def decide(
@@ -196,10 +219,10 @@ def decide(
     spans: Sequence[float],
     model: Model | None,
     *,
-    colours: bool = True,
+    turned: bool | None = None,
 ) -> Treatment:
     """How to treat planes with values in [0, 1], or a sample of them. sigma: in units of which a span is the range.
-    colours: whether three or four of them may be such."""
+    turned: whether the first three are colours, where that is known."""
     evened = _evened(sigma, planes, operator)
     if evened:
         planes = [even.forward(plane) for even, plane in zip(evened, planes)]
@@ -208,7 +231,8 @@ def decide(
         check_model(model, operator, sigmas, spans[0])
     # Models of the paper's kind know one noise level alone.
     learnt = (model or default_model(operator, sigmas[0])).learnt
-    turned = colours and len(planes) in (3, 4) and learnt and colour.alike(_whole(planes[:3], operator), sigmas[:3])
+    if turned is None:
+        turned = len(planes) in (3, 4) and learnt and colour.alike(_whole(planes[:3], operator), sigmas[:3])
     return Treatment(sigmas, evened, turned, model)
 
 
@@ -225,7 +249,7 @@ def _check_noise(planes: list[Tensor], sigmas: tuple[float, ...], spans: Sequenc
         found = estimate_sigma(plane)
         if found > NOISE_OFF * max(told, ROUNDING):
             advice = f"The image looks noisier than sigma says: about {found * span:.3g}, not {told * span:.3g}."
-            warnings.warn(f"{advice} sigma='auto' estimates it.", SlirWarning, stacklevel=5)
+            warnings.warn(f"{advice} sigma='auto' estimates it.", SlirWarning, stacklevel=6)
             return
 
 
@@ -245,11 +269,11 @@ def check_model(model: Model, operator: Operator, sigmas: tuple[float, ...], spa
         raise InputError("model", f"be learnt for the factor {operator.scale}", f"for {learnt['factor']}", remedy)
     if ours["kind"] != "mask" and its and its != ours:
         advice = "The model was learnt for another PSF, filter or border than the one given; fit one for this."
-        warnings.warn(advice, SlirWarning, stacklevel=6)
+        warnings.warn(advice, SlirWarning, stacklevel=7)
     own, asked = learnt.get("sigma"), max(sigmas)
     if isinstance(own, int | float) and abs(own - asked) > 0.25 * max(own, asked, 2e-3):
         told = f"The model was learnt for sigma {own * span:.3g} and restores as if it were so"
-        warnings.warn(f"{told}, but sigma is {asked * span:.3g}; fit one for this.", SlirWarning, stacklevel=6)
+        warnings.warn(f"{told}, but sigma is {asked * span:.3g}; fit one for this.", SlirWarning, stacklevel=7)
 
 
 def sample(shape: tuple[int, int]) -> list[tuple[slice, slice]]:
@@ -277,14 +301,6 @@ def _sampled_array(array: np.ndarray, channel_axis: int | None) -> np.ndarray:
     moved = array if channel_axis is None else np.moveaxis(array, channel_axis, -1)
     windows = sample((moved.shape[0], moved.shape[1]))
     return moved if len(windows) == 1 else np.concatenate([moved[window] for window in windows])
-
-
-def _sampled_mask(operator: Operator) -> Operator:
-    """And of a mask; other operators as they are."""
-    if not isinstance(operator, Mask):
-        return operator
-    missing = sampled([operator.missing])[0]
-    return operator if bool(missing.all()) else Mask(missing)
 
 
 def _evened(sigma: float | str, planes: list[Tensor], operator: Operator) -> tuple[Evened, ...]:

@@ -62,13 +62,14 @@ def decide_once(
     data_range: DataRange,
     channel_axis: int | None,
     device: torch.device,
+    blind: bool = False,
 ) -> Decision:
     """Decide from `pixels`: a plane of this size, or the windows of it that `slir.treatment.sample` names, one below
-    the other. A mask is that of these pixels."""
+    the other. A mask is that of these pixels. blind: whether all of them are missing."""
     frame, array = canvas(pixels, data_range=data_range, channel_axis=channel_axis)
     if model is not None:
         check_filled(array, data_range)
-    frame, _, treatment = settle(frame, array, operator, sigma, model, device)
+    frame, _, treatment = settle(frame, array, operator, sigma, model, device, blind=blind)
     shape = operator.missing.shape if isinstance(operator, Mask) else operator.x_shape(size)
     units: list[float | None] = []
     for noise in treatment.noises():

@@ -76,20 +76,20 @@ class Plan:
         device = pick_device(self.device)
         return {"data_range": self.data_range, "channel_axis": -1 if self.colour else None, "device": device}
 
-    def decide(self, pixels: np.ndarray, operator: Operator) -> Decision:
-        return decide_once(pixels, operator, self.sigma, self.size, model=self.model, **self.frame)
+    def decide(self, pixels: np.ndarray, operator: Operator, *, blind: bool = False) -> Decision:
+        return decide_once(pixels, operator, self.sigma, self.size, model=self.model, blind=blind, **self.frame)
 
 
 def decide(pixels: np.ndarray, missing: np.ndarray | None = None, *, plan: Plan) -> np.ndarray:
     """A task: what is the same for all blocks of a plane."""
     settle_in(plan.device)
-    plane, operator = _plane(pixels, plan), plan.operator
+    plane, operator, blind = _plane(pixels, plan), plan.operator, False
     if missing is not None:
         holes = missing.reshape(missing.shape[-2:])
-        plane = covered(plane, holes)
-        operator = operator if holes.all() else Mask(holes)
+        plane, blind = covered(plane, holes), bool(holes.all())
+        operator = Mask(np.zeros_like(holes) if blind else holes)
     with using_threads(1):
-        return boxed(plan.decide(plane, operator).light(), pixels.ndim)
+        return boxed(plan.decide(plane, operator, blind=blind).light(), pixels.ndim)
 
 
 def boxed(what: Any, dimensions: int) -> np.ndarray:
@@ -123,7 +123,7 @@ def restore_block(
     with using_threads(1):
         if holes is None:
             operator = plan.operator.part(plan.grid.seen[0][row], plan.grid.seen[1][col])
-            assert operator is not None  # `_planned` has seen to it
+            assert operator is not None  # `slir.cluster.arrays._check` has seen to it
             whole = plane if told.treatment.leaves(operator) else _restored(plane, operator, told, plan)
         else:
             whole = _filled(plane, holes, within, told, plan)
