@@ -197,7 +197,7 @@ def settle(
     treatment = decide(planes, shown, sigma, own.spans, model)
     groups: Groups = ((0, 1, 2),) if treatment.turned else ()
     groups += tuple((number,) for number in range(sum(map(len, groups)), count))
-    if groups != together:  # what is restored by itself has a range of its own
+    if groups != together and model is None:  # what is restored by itself has a range of its own
         own, planes = fitted(groups)
         treatment = decide(planes, shown, sigma, own.spans, model, turned=treatment.turned)
     if told is not None and told > 0 and not isinstance(operator, Mask):
@@ -232,12 +232,12 @@ def decide(
     # Models of the paper's kind know one noise level alone.
     learnt = (model or default_model(operator, sigmas[0])).learnt
     if turned is None:
-        turned = len(planes) in (3, 4) and learnt and colour.alike(_whole(planes[:3], operator), sigmas[:3])
+        turned = len(planes) in (3, 4) and learnt and colour.alike(without_holes(planes[:3], operator), sigmas[:3])
     return Treatment(sigmas, evened, turned, model)
 
 
-def _whole(planes: list[Tensor], operator: Operator) -> list[Tensor]:
-    """Planes with their holes filled in, which would be edges that all of them share."""
+def without_holes(planes: list[Tensor], operator: Operator) -> list[Tensor]:
+    """Planes with their holes filled in, as these would be edges that all of them share."""
     if not isinstance(operator, Mask) or operator.missing.shape != planes[0].shape:
         return planes
     return [operator.guess(plane) for plane in planes]

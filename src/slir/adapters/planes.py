@@ -16,7 +16,7 @@ from slir.operators import Operator
 from slir.restoration import Restoration, restore
 from slir.tasks import MIN_SIDE
 from slir.tiles import restore_tiled
-from slir.treatment import Treatment, check_model
+from slir.treatment import Treatment, check_model, without_holes
 
 
 def restore_planes(
@@ -38,7 +38,8 @@ def restore_planes(
     if model is not None:
         check_model(model, operator, sigmas, 1.0)
     learnt = (model or default_model(operator, sigma)).learnt
-    turned = len(planes) in (3, 4) and learnt and min(shape) >= MIN_SIDE and colour.alike(planes[:3], sigmas[:3])
+    turned = len(planes) in (3, 4) and learnt and min(shape) >= MIN_SIDE
+    turned = turned and colour.alike(without_holes(planes[:3], operator), sigmas[:3])
     treatment = Treatment(sigmas, (), turned, model)
     if treatment.leaves(operator):
         return planes
