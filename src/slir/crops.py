@@ -45,6 +45,7 @@ class Case:
     """A training crop on its way through the stages. clean and the state count in the case's unit.
 
     views, wish, moved: what a stage that is being learnt sees, what its patches want, and the x that each level gives.
+    own: what the test of its result on itself found (`slir.trust.own_test`).
     """
 
     clean: Tensor
@@ -55,6 +56,7 @@ class Case:
     views: tuple[Tensor, ...] = ()
     wish: Wish | None = None
     moved: tuple[Tensor, ...] = ()
+    own: float | None = None
 
     @property
     def shape(self) -> Shape:

@@ -98,6 +98,7 @@ def fit_cascade(
         partition = Partition(cases, plan, generator, target)
         scores = [_mean(cases.ask(carrying.psnr_of_start))]
         made: list[LearntStage] = []
+        without: list[tuple[Regression, ...]] = []  # what was fitted without each fold, by stages
         for number, own in enumerate(plan.stages):
             report()
             last = number + 1 == len(plan.stages)
@@ -106,6 +107,7 @@ def fit_cascade(
             if made and ends[best] < scores[-1]:
                 break  # it does not help images that it was not fitted on, and what comes after would start from there
             made.append(stage)
+            without.append(tuple(parts))
             scores.append(ends[best])
             final = replace(stage, level=best)
             witnesses.move(carrying.carried, folds=[replace(stage, regression=part) for part in parts])
@@ -114,7 +116,8 @@ def fit_cascade(
         if final.level == 0:
             witnesses.move(carrying.ended_by_patches)
         what = {"family": family.describe(), "pictures": len(set(kin)), "crops": witnesses.size}
-        trust = learn_trust(witnesses, final, what, seed=seed)
+        folds_of = [[replace(stage, regression=part) for part in parts] for stage, parts in zip(made, without)]
+        trust = learn_trust(witnesses, [Model(stages) for stages in zip(*folds_of)], what, seed=seed)
         unit = float(np.median(cases.ask(carrying.unit_of)))
     examples = draw_examples(planes, called, partition.of, size=plan.size, unit=unit, generator=generator)
     provenance = {

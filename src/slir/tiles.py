@@ -21,6 +21,7 @@ from slir.model import Model
 from slir.operators import Operator
 from slir.operators.base import Shape
 from slir.restoration import Progress, Restoration, restore
+from slir.trust.record import tested
 from slir.views import Similar
 
 HELD = 45
@@ -52,7 +53,7 @@ def restore_tiled(
     (circular borders, linear maps of one's own), and ADMM, whose dual variables are of the whole, are restored whole.
     stats: of the tiles one after the other.
     observe: called with the estimate after each stage, or, in tiles, with what is done of it after each of them.
-    errors: say which error to expect at each pixel.
+    errors: say which error to expect at each pixel, after the picture's own test (`slir.trust.own_test`).
     """
     shape = (y.shape[0], y.shape[1])
     side = tile_side(model, y.device, shape, operator) if tile is None else tile
@@ -61,8 +62,10 @@ def restore_tiled(
         look = None if observe is None else _after_stages(observe, operator, shape)
         told: dict[str, Any] = {"generator": generator, "progress": progress, "observe": look, "errors": errors}
         whole = restore(y, operator, model, sigma=sigma, **told)
-        error = None if whole.error is None else operator.crop(whole.error, shape)
-        return replace(whole, x=operator.crop(whole.x, shape), error=error)
+        x, error = operator.crop(whole.x, shape), None
+        if whole.error is not None:
+            error = tested(x, operator.crop(whole.error, shape), operator, model, sigma)
+        return replace(whole, x=x, error=error)
     unit = expected_error(operator, least_noise(sigma), operator.x_shape(shape)) if model.learnt else None
     scale = operator.scale
     x = y.new_empty(scale * shape[0], scale * shape[1])
@@ -96,6 +99,8 @@ def restore_tiled(
         if observe is not None:
             observe(x)
         squares += float(piece.operator.misfit(y[piece.seen], part.x)[piece.within].double().square().sum())
+    if error is not None:  # once, of the whole: tiles would differ
+        error = tested(x, error, operator, model, sigma)
     residual = sqrt(squares / (operator.shows * y.numel()))
     return Restoration(x, stats, residual, 1.0 if unit is None else unit, error)
 

@@ -47,8 +47,13 @@ def calibrate(
     ] = None,
     model: options.ModelFile = None,
     crops: Annotated[
-        int, typer.Option(min=4, help="How many crops to degrade, restore and compare with the truth.")
-    ] = 96,
+        int | None,
+        typer.Option(
+            min=4,
+            help="How many crops to degrade, restore and compare with the truth. By default 96, or one of each image "
+            "where there are more, up to 400.",
+        ),
+    ] = None,
     side: Annotated[int, typer.Option(min=32, metavar="PIXELS", help="Height and width of a crop.")] = 256,
     device: options.Device = None,
     data_range: options.Range = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from torch import Tensor
@@ -9,6 +10,7 @@ from torch import Tensor
 from slir.trust.examples import Examples
 from slir.trust.expected import ErrorModel
 from slir.trust.intervals import LEVELS, Calibration
+from slir.trust.own_test import OwnTest
 from slir.trust.record import Trust
 
 Tensors = dict[str, Tensor]
@@ -31,6 +33,7 @@ def pack_trust(trust: Trust | None, tensors: Tensors) -> Settings:
         "sigma": list(trust.sigma),
         "unit": list(trust.unit),
         "what": trust.what,
+        "own": None if trust.own is None else asdict(trust.own),
     }
 
 
@@ -42,7 +45,11 @@ def unpack_trust(own: Settings, tensors: Tensors) -> Trust | None:
     errors = ErrorModel(tuple(own["names"]), bias=own["bias"], **_named(tensors, _ERRORS))
     calibration = Calibration(pixels=own["pixels"], **_named(tensors, _CALIBRATION))
     sigma, unit = ((float(low), float(high)) for low, high in (own["sigma"], own["unit"]))
-    return Trust(errors, calibration, sigma, unit, own["what"])
+    test = own.get("own")  # files of earlier releases have none
+    if test is not None:
+        low, high = test["ends"]
+        test = OwnTest(float(test["slope"]), float(test["centre"]), (float(low), float(high)))
+    return Trust(errors, calibration, sigma, unit, own["what"], test)
 
 
 def _named(tensors: Tensors, names: tuple[str, ...]) -> dict[str, Any]:

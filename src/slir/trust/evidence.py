@@ -74,13 +74,20 @@ def _log_mean(squares: Tensor, radius: int, least: float) -> Tensor:
 
 
 def box(image: Tensor, radius: int) -> Tensor:
-    """Means over squares of 2·radius + 1 pixels a side, mirrored beyond the border: (H, W) -> (H, W)."""
+    """Means over squares of 2·radius + 1 pixels a side, mirrored beyond the border: (H, W) -> (H, W).
+
+    Differences of running sums, which cost the same for any radius; in double precision, because what is faint here may
+    stand beside what is not.
+    """
     if radius == 0:
         return image
-    for axis in (0, 1):
-        own = min(radius, image.shape[axis] - 1)
-        pad, window = ((0, 0, own, own), (2 * own + 1, 1)) if axis == 0 else ((own, own, 0, 0), (1, 2 * own + 1))
-        image = F.avg_pool2d(F.pad(image[None, None], pad, mode="reflect"), window, 1)[0, 0]
+    for axis, length in enumerate(image.shape):
+        own = min(radius, length - 1)
+        pad = (0, 0, own, own) if axis == 0 else (own, own, 0, 0)
+        sums = F.pad(image[None, None], pad, mode="reflect")[0, 0].cumsum(axis, dtype=torch.float64)
+        total = sums.narrow(axis, 2 * own, length).clone()
+        total.narrow(axis, 1, length - 1).sub_(sums.narrow(axis, 0, length - 1))
+        image = total.div_(2 * own + 1).to(image.dtype)
     return image
 
 

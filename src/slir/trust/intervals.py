@@ -61,14 +61,16 @@ class Calibration:
         return error * interpolate(_log(error), self.expected, own)
 
 
-def calibrate_errors(log_square: Tensor, errors: Tensor) -> Calibration:
-    """log_square: what the regression expects at held-out pixels, (n,). errors: x̂ − x there. Both in units."""
+def calibrate_errors(log_square: Tensor, errors: Tensor, shift: Tensor | None = None) -> Calibration:
+    """log_square: what the regression expects at held-out pixels, (n,). errors: x̂ − x there. Both in units.
+    shift: what is yet to be added to log ê, (n,)."""
     raw, sizes = log_square.double().cpu() / 2, errors.double().cpu().abs()
+    shift = torch.zeros_like(raw) if shift is None else shift.double()
     bins = max(1, min(BINS, len(raw) // FEWEST))
     parts = raw.argsort().tensor_split(bins)
     centres = torch.stack([raw[part].mean() for part in parts])
-    ratio = torch.stack([(sizes[part] / raw[part].exp()).square().mean().sqrt() for part in parts])
-    expected = interpolate(raw, centres, ratio.log()) + raw
+    ratio = torch.stack([(sizes[part] / (raw + shift)[part].exp()).square().mean().sqrt() for part in parts])
+    expected = interpolate(raw, centres, ratio.log()) + raw + shift
     parts = expected.argsort().tensor_split(bins)
     scores = sizes / expected.exp()
     middles = torch.stack([expected[part].mean() for part in parts])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,9 +13,11 @@ from torch import Tensor
 from slir.model import AnyStage, Model
 from slir.operators import Mask, Operator
 from slir.recipes import ROUNDING
+from slir.trust import own_test
 from slir.trust.evidence import weights_spread
 from slir.trust.expected import ErrorModel, fit_error_model, gather
 from slir.trust.intervals import Calibration, calibrate_errors
+from slir.trust.own_test import OwnTest
 from slir.views import State
 
 if TYPE_CHECKING:
@@ -32,7 +36,7 @@ class Trust:
     """errors: what is expected. calibration: how that compares with the truth.
 
     sigma, unit: the least and the largest that were calibrated, range 1. what: whatever else it holds for, as JSON:
-    the family of degradations, and the pictures.
+    the family of degradations, and the pictures. own: what a picture's own test says, where that was learnt.
     """
 
     errors: ErrorModel
@@ -40,6 +44,7 @@ class Trust:
     sigma: tuple[float, float]
     unit: tuple[float, float]
     what: dict[str, Any]
+    own: OwnTest | None = None
 
     def reason(self, operator: Operator, sigma: float, unit: float) -> str:
         """Why it says nothing about such a restoration, in words; empty where it does."""
@@ -74,12 +79,24 @@ def expected_error_map(state: State, model: Model, *, exact: bool = False) -> Te
     return error
 
 
-def learn_trust(crew: Crew, stage: AnyStage, what: dict[str, Any], *, seed: int = 0) -> Trust:
-    """From finished restorations of pictures that the model was not fitted on, which a crew has in hands.
+def tested(x: Tensor, error: Tensor, operator: Operator, model: Model, sigma: float) -> Tensor:
+    """ê after the picture's own test. x: x̂ on the pixels that y shows, range 1."""
+    trust = model.trust
+    if not isinstance(trust, Trust) or trust.own is None:
+        return error
+    found = own_test.found_in(x, operator, model, sigma)
+    return error if found is None else error * math.exp(trust.own.log_factor(found))
+
+
+def learn_trust(crew: Crew, models: Sequence[Model], what: dict[str, Any], *, seed: int = 0) -> Trust:
+    """From finished restorations of pictures, which a crew has in hands, each by the model of its fold, which was not
+    fitted on them.
 
     Expectations are learnt from one half of the crops and calibrated on the other; then the other way round, so that
-    both halves count in the table. What is kept expects by all of them.
+    both halves count in the table. What is kept expects by all of them. Then each crop takes its own test, and the
+    table is made again with what that says.
     """
+    stage = models[0].stages[-1]
     generator = torch.Generator().manual_seed(seed)
     counts, pictures, sigmas, units = zip(*crew.ask(_facts))
     each = -(-PIXELS // len(counts))
@@ -96,13 +113,20 @@ def learn_trust(crew: Crew, stage: AnyStage, what: dict[str, Any], *, seed: int 
     for own in (0, 1):
         others = fit_error_model(names, seen[halves != own], errors[halves != own])
         expected[halves == own] = others.log_square_from(seen[halves == own])
-    return Trust(
-        fit_error_model(names, seen, errors),
-        calibrate_errors(expected, errors),
-        (min(sigmas), max(sigmas)),
-        (min(units), max(units)),
-        what,
-    )
+    table = calibrate_errors(expected, errors)
+    span = (min(sigmas), max(sigmas)), (min(units), max(units))
+    trust = Trust(fit_error_model(names, seen, errors), table, *span, what)
+    sizes = [len(part[1]) for part in parts]
+    crew.move(_own_test, folds=[replace(model, trust=trust) for model in models])
+    found = crew.ask(_own)
+    pairs = zip(errors.split(sizes), table.error(expected).split(sizes))
+    missed = [0.5 * float((had.square().mean() / wanted.square().mean()).log()) for had, wanted in pairs]
+    test = own_test.learn(found, missed)
+    if test is None:
+        return trust
+    factors = [0.0 if one is None else test.log_factor(one) for one in found]
+    shift = torch.tensor(factors).repeat_interleave(torch.tensor(sizes))
+    return replace(trust, calibration=calibrate_errors(expected, errors, shift), own=test)
 
 
 def _facts(case: Case) -> tuple[int, int, float, float]:
@@ -115,6 +139,20 @@ def _evidence_at(case: Case, some: Tensor, stage: AnyStage) -> tuple[tuple[str, 
     pixels = _open(case).flatten().nonzero()[:, 0][some].to(case.clean.device)
     names, seen = gather(case.state, stage, pixels)
     return names, seen.cpu(), (case.state.x - case.clean).flatten()[pixels].cpu()
+
+
+def _own_test(case: Case, model: Model) -> Case:
+    """With ρ of what was restored."""
+    state = case.state
+    noise = state.sigma * state.unit
+    x = state.x[case.inside] * state.unit
+    model = model.to(x.device)
+    own = own_test.found_in(x, state.operator, model, 0.0 if noise <= 1.01 * ROUNDING else noise)
+    return replace(case, own=own)
+
+
+def _own(case: Case) -> float | None:
+    return case.own
 
 
 def _open(case: Case) -> Tensor:
