@@ -81,6 +81,12 @@ def test_large_pictures_are_tested_in_their_middle(grey: torch.Tensor) -> None:
     assert found_in(elsewhere, Identity(), model, 0.1) != found_in(large, Identity(), model, 0.1)
 
 
+def test_differences_of_colours_lie_around_zero(grey: torch.Tensor) -> None:
+    model = shipped_model("denoise")
+    level = found_in(grey, Identity(), model, 0.1)
+    assert found_in(grey - 0.5, Identity(), model, 0.1) == pytest.approx(level, abs=1e-3)
+
+
 def test_where_there_is_none(grey: torch.Tensor) -> None:
     model = shipped_model("denoise")
     assert found_in(grey[:40], Identity(), model, 0.1) is not None

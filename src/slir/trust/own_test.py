@@ -61,7 +61,7 @@ def found_in(x: Tensor, operator: Operator, model: Model, sigma: float) -> float
     """ρ of an x̂ with range 1, (H, W); None where it cannot be tested so."""
     from slir.restoration import restore  # which asks for what is expected
 
-    half = F.avg_pool2d(_middle(x).clamp(0, 1)[None, None], 2)[0, 0]
+    half = F.avg_pool2d(_middle(x)[None, None], 2)[0, 0]
     try:
         other, shape = operator.for_training((half.shape[0], half.shape[1]))
     except InputError:  # it fits pictures of one size alone
