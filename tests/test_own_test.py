@@ -20,7 +20,7 @@ from slir.model import Model
 from slir.operators import Blur, Downsample, Identity, Linear, Mask, Operator
 from slir.restoration import restore
 from slir.tiles import restore_tiled
-from slir.trust.own_test import CROPS, OwnTest, found_in, learn
+from slir.trust.own_test import PICTURES, OwnTest, found_in, learn
 from slir.trust.record import Trust
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -57,7 +57,7 @@ def test_it_is_a_restoration_of_half_the_size(name: str, operator: Operator, sig
     model = shipped_model(name)
     found = found_in(grey, operator, model, sigma)
     half = grey.reshape(64, 2, 72, 2).mean((1, 3))
-    other = Mask(operator.missing[:64, :72]) if isinstance(operator, Mask) else operator
+    other = Mask(operator.missing[32:96, 36:108]) if isinstance(operator, Mask) else operator
     y = other.forward(half)
     y = y + sigma * torch.randn(y.shape, generator=torch.Generator().manual_seed(0))
     again = restore(y, other, model, sigma=sigma, errors=True)
@@ -102,7 +102,8 @@ def test_the_slope_is_found() -> None:
     draw = np.random.default_rng(0)
     found = draw.normal(0.3, 0.2, 400)
     missed = -0.1 + 0.6 * found + draw.normal(0, 0.05, 400)
-    own = learn([*found.tolist(), None], [*missed.tolist(), 7.0])
+    missed[0] = -17  # a blank crop
+    own = learn([*found.tolist(), None], [*missed.tolist(), 7.0], [*range(400), 5])
     assert own is not None
     assert own.slope == pytest.approx(0.6, abs=0.07)  # a little more, for the ends are cut off
     assert own.centre == pytest.approx(0.3, abs=0.03)
@@ -111,25 +112,66 @@ def test_the_slope_is_found() -> None:
     assert own.log_factor(50.0) == own.log_factor(own.ends[1]) < 0.4  # no further than was seen
 
 
-def test_chance_teaches_nothing() -> None:
+@pytest.mark.parametrize("each", [1, 12])
+def test_chance_teaches_little(each: int) -> None:
+    """20 pictures, whose crops are alike, and what is found has nothing to do with what is missed."""
     draw = np.random.default_rng(1)
     slopes = []
     for _ in range(200):
-        own = learn(draw.normal(0, 0.2, 20).tolist(), draw.normal(0, 0.2, 20).tolist())
+        found, missed = (np.repeat(draw.normal(0, 0.2, 20), each) + draw.normal(0, 0.02, 20 * each) for _ in range(2))
+        own = learn(found.tolist(), missed.tolist(), np.repeat(np.arange(20), each).tolist())
         slopes.append(0.0 if own is None else own.slope)
-    assert np.mean(slopes) < 0.06  # least squares, its negative values left out, would give 0.09
+    assert np.mean(slopes) < 0.07  # least squares, its negative values left out, would give 0.09
     assert np.mean([slope == 0 for slope in slopes]) > 0.5
-    rising = np.linspace(0, 1, 50)
-    assert learn(rising.tolist(), (-rising).tolist()) is None
-    assert learn([0.5] * 50, rising.tolist()) is None
-    assert learn(rising[: CROPS - 1].tolist(), rising[: CROPS - 1].tolist()) is None
+
+
+def test_nothing_is_learnt_from_little() -> None:
+    rising, each = np.linspace(0, 1, 50).tolist(), list(range(50))
+    assert learn(rising, [-own for own in rising], each) is None
+    assert learn([0.5] * 50, rising, each) is None
+    assert learn(rising, rising, [own % (PICTURES - 1) for own in each]) is None
+    assert learn(rising, rising, each) is not None
+
+
+def test_no_test_changes_much() -> None:
+    own = OwnTest(1.0, 0.0, (-26.0, 26.0))
+    assert own.log_factor(-20) == -own.log_factor(20) == -math.log(2)
+
+
+class OneSize(Identity):
+    """Of somebody's making: it says nothing of other sizes, and cannot do them."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.ones(128, 144)
+
+
+def test_a_test_that_fails_says_nothing(grey: torch.Tensor) -> None:
+    wide = Blur(np.ones((71, 71)) / 71**2)  # wider than half of the picture
+    assert found_in(grey, wide, shipped_model("deblur"), 0.01) is None
+    assert found_in(grey, OneSize(), shipped_model("denoise"), 0.1) is None
+    corner = torch.zeros(128, 144, dtype=torch.bool)
+    corner[32:96, 36:108] = True  # all that the test would see
+    assert found_in(grey, Mask(corner), shipped_model("inpaint"), 0.0) is None
+    model = with_test(shipped_model("deblur"), OwnTest(0.5, 0.0, (-1.0, 1.0)))
+    y = wide.forward(grey)
+    assert restore_tiled(y, wide, model, sigma=0.01, errors=True).error is not None
+
+
+def test_beyond_what_was_calibrated_there_is_none(grey: torch.Tensor) -> None:
+    own = OwnTest(0.5, -3.0, (-4.0, 4.0))
+    maps = [
+        restore_tiled(grey, Identity(), with_test(shipped_model("denoise"), test), sigma=0.9, errors=True).error
+        for test in (own, None)
+    ]
+    assert maps[0] is not None
+    assert torch.equal(maps[0], maps[1])
 
 
 @pytest.mark.parametrize(("name", "operator", "sigma"), CASES[:3], ids=[case[0] for case in CASES[:3]])
 def test_the_whole_map_is_scaled_by_it(name: str, operator: Operator, sigma: float, grey: torch.Tensor) -> None:
     y = operator.forward(grey)
     y = y + sigma * torch.randn(y.shape, generator=torch.Generator().manual_seed(3))
-    own = OwnTest(0.5, -3.0, (-4.0, 4.0))
+    own = OwnTest(0.5, -0.9, (-2.0, 2.0))
     bare = restore_tiled(y, operator, with_test(shipped_model(name), None), sigma=sigma, errors=True)
     model = with_test(shipped_model(name), own)
     whole = restore_tiled(y, operator, model, sigma=sigma, errors=True)
@@ -139,7 +181,7 @@ def test_the_whole_map_is_scaled_by_it(name: str, operator: Operator, sigma: flo
     assert tiles.error is not None
     found = found_in(whole.x, operator, model, sigma)
     assert found is not None
-    assert torch.allclose(whole.error, bare.error * math.exp(0.5 * (found + 3.0)), rtol=1e-5)
+    assert torch.allclose(whole.error, bare.error * math.exp(0.5 * (found + 0.9)), rtol=1e-5)
     assert torch.allclose(tiles.error, whole.error, rtol=0.02)
 
 

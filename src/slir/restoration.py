@@ -66,7 +66,8 @@ def restore(
     unit: of a cascade's loop, where it is known already.
     observe: called as observe(t, x) with the estimate that stage t is about to see, and once more with the last one. Of
         a cascade that is z, in which its patches agree: x stays close to y until the last stage where B is I.
-    errors: say which error to expect at each pixel (`slir.trust`), before the picture's own test.
+    errors: say which error to expect at each pixel (`slir.trust`). `restore_tiled` goes on to the
+        picture's own test, without which it may be further off.
 
     Of a y that is an array of Dask, x is one too, on the pixels that y shows, and there are no stats.
     """

@@ -64,7 +64,7 @@ def restore_tiled(
         whole = restore(y, operator, model, sigma=sigma, **told)
         x, error = operator.crop(whole.x, shape), None
         if whole.error is not None:
-            error = tested(x, operator.crop(whole.error, shape), operator, model, sigma)
+            error = tested(x, operator.crop(whole.error, shape), operator, model, sigma, whole.unit)
         return replace(whole, x=x, error=error)
     unit = expected_error(operator, least_noise(sigma), operator.x_shape(shape)) if model.learnt else None
     scale = operator.scale
@@ -100,7 +100,7 @@ def restore_tiled(
             observe(x)
         squares += float(piece.operator.misfit(y[piece.seen], part.x)[piece.within].double().square().sum())
     if error is not None:  # once, of the whole: tiles would differ
-        error = tested(x, error, operator, model, sigma)
+        error = tested(x, error, operator, model, sigma, 1.0 if unit is None else unit)
     residual = sqrt(squares / (operator.shows * y.numel()))
     return Restoration(x, stats, residual, 1.0 if unit is None else unit, error)
 

@@ -70,7 +70,7 @@ def _local(name: str, squares: Tensor, radii: tuple[int, ...]) -> Evidence:
 
 
 def _log_mean(squares: Tensor, radius: int, least: float) -> Tensor:
-    return box(squares, radius).add(least).log_()
+    return box(squares, radius).clamp(min=0).add_(least).log_()  # differences of sums may be a little less than none
 
 
 def box(image: Tensor, radius: int) -> Tensor:

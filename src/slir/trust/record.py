@@ -79,10 +79,10 @@ def expected_error_map(state: State, model: Model, *, exact: bool = False) -> Te
     return error
 
 
-def tested(x: Tensor, error: Tensor, operator: Operator, model: Model, sigma: float) -> Tensor:
+def tested(x: Tensor, error: Tensor, operator: Operator, model: Model, sigma: float, unit: float) -> Tensor:
     """ê after the picture's own test. x: x̂ on the pixels that y shows, range 1."""
     trust = model.trust
-    if not isinstance(trust, Trust) or trust.own is None:
+    if not isinstance(trust, Trust) or trust.own is None or trust.reason(operator, sigma, unit):
         return error
     found = own_test.found_in(x, operator, model, sigma)
     return error if found is None else error * math.exp(trust.own.log_factor(found))
@@ -120,8 +120,7 @@ def learn_trust(crew: Crew, models: Sequence[Model], what: dict[str, Any], *, se
     crew.move(_own_test, folds=[replace(model, trust=trust) for model in models])
     found = crew.ask(_own)
     pairs = zip(errors.split(sizes), table.error(expected).split(sizes))
-    missed = [0.5 * float((had.square().mean() / wanted.square().mean()).log()) for had, wanted in pairs]
-    test = own_test.learn(found, missed)
+    test = own_test.learn(found, [own_test.log_ratio(had, wanted) for had, wanted in pairs], pictures)
     if test is None:
         return trust
     factors = [0.0 if one is None else test.log_factor(one) for one in found]
