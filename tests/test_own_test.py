@@ -72,10 +72,10 @@ def test_it_is_a_restoration_of_half_the_size(name: str, operator: Operator, sig
 def test_large_pictures_are_tested_in_their_middle(grey: torch.Tensor) -> None:
     model = shipped_model("denoise")
     large = torch.zeros(420, 600)
-    rows, cols = slice(63, 63 + 294), slice(90, 90 + 420)  # 0.7 of either side
-    large[rows, cols] = grey.repeat(3, 3)[:294, :420]
+    rows, cols = slice(82, 82 + 256), slice(120, 120 + 360)  # 256 pixels at least, and 0.6 of a side
+    large[rows, cols] = grey.repeat(3, 3)[:256, :360]
     elsewhere = large.clone()
-    elsewhere[:60] = torch.rand(60, 600, generator=torch.Generator().manual_seed(2))
+    elsewhere[:80] = torch.rand(80, 600, generator=torch.Generator().manual_seed(2))
     assert found_in(elsewhere, Identity(), model, 0.1) == found_in(large, Identity(), model, 0.1)
     large[200, 300] = 1 - large[200, 300]
     assert found_in(elsewhere, Identity(), model, 0.1) != found_in(large, Identity(), model, 0.1)
