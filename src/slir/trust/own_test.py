@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SHARE = 0.6
-"""Of a side of x̂ that is tested, its middle: a third of the picture, and so a tenth of its pixels are restored again."""
+"""Of a side of x̂ that is tested, the middle: a third of the picture, and a tenth of its pixels restored again."""
 
 WHOLE, MOST = 256, 1024
 """Pixels a side up to which all of x̂ is tested, and beyond which no more of it is."""
