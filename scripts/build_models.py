@@ -33,12 +33,12 @@ CAUTION = {"denoise": 1.08, "deblur": 1.45}
 DOUBT = {"deblur": 0.6}
 """By what share σ is misstated either way: a blurry picture seldom comes with a σ that is right."""
 
-GRAIN = (0.0, 0.5 / 255, 1 / 255, 1.5 / 255, 2 / 255, 3 / 255)
-"""What pictures in use have and these photographs, which were reduced, do not: as much as makes intervals hold on
-others (docs/experiments.md)."""
+GRAIN = tuple(level / 255 for level in (0, 0.5, 1, 1.5, 2, 3))
+"""What pictures in use have and these photographs, which were reduced, do not (docs/experiments.md)."""
 
-LITTLE_GRAIN = GRAIN[:3]
-"""For upsampling, of which grain is most of the error in flat places."""
+MOST_GRAIN = {"upsample2": 1 / 255, "upsample3": 3 / 255, "upsample4": 3 / 255}
+"""As much as makes intervals hold on other pictures; 2 / 255 for the rest. In upsampling grain is most of the error in
+flat places."""
 
 LARGEST = 10.0e6
 """Bytes of a file. Together they stay below 40 MB."""
@@ -75,7 +75,7 @@ def main() -> int:
     names = [Path(name).stem for name in sorted(LEARNT_FROM)]
     for name in options.only:
         started = time.perf_counter()
-        grain = LITTLE_GRAIN if name.startswith("upsample") else GRAIN
+        grain = tuple(level for level in GRAIN if level <= MOST_GRAIN.get(name, 2 / 255))
         misstated = {"caution": CAUTION.get(name, 1.0), "doubt": DOUBT.get(name, 0.0), "grain": grain}
         plan = replace(cascade_plan(FAMILIES[name], cells=options.cells), **misstated)
 

@@ -20,8 +20,9 @@ from slir.model import Model
 from slir.operators import Blur, Downsample, Identity, Linear, Mask, Operator
 from slir.restoration import restore
 from slir.tiles import restore_tiled
-from slir.trust.own_test import PICTURES, OwnTest, found_in, learn
-from slir.trust.record import Trust
+from slir.trust.intervals import calibrate_errors
+from slir.trust.own_test import PARTS, PICTURES, OwnTest, found_in, learn, log_scores
+from slir.trust.record import Trust, learn_own_test
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -38,6 +39,11 @@ def grey() -> torch.Tensor:
 def with_test(model: Model, own: OwnTest | None) -> Model:
     assert isinstance(model.trust, Trust)
     return replace(model, trust=replace(model.trust, own=own))
+
+
+def same(level: float, centre: float, ends: tuple[float, float]) -> OwnTest:
+    """A test that counts all parts alike."""
+    return OwnTest(level, 0.0, (centre,) * PARTS, (ends,) * PARTS)
 
 
 def holes(shape: tuple[int, int]) -> Mask:
@@ -65,8 +71,11 @@ def test_it_is_a_restoration_of_half_the_size(name: str, operator: Operator, sig
     row, col, height, width = other.shown((y.shape[0], y.shape[1]))
     inside = (slice(row, row + height), slice(col, col + width))
     errors, expected = (again.x - half)[inside].double(), again.error[inside].double()
-    errors = errors * (expected > 0)
-    assert found == pytest.approx(0.5 * math.log(errors.square().sum() / expected.square().sum()), abs=1e-5)
+    order = [pixel for pixel in expected.flatten().argsort().tolist() if expected.flatten()[pixel] > 0]
+    scores = (errors.abs() / expected).flatten()[order].numpy()
+    assert found is not None
+    for own, part in zip(found.tolist(), np.array_split(scores, 5)):
+        assert own == pytest.approx(math.log(part.mean()), abs=5e-3)  # a pixel may lie on the line between two parts
 
 
 def test_large_pictures_are_tested_in_their_middle(grey: torch.Tensor) -> None:
@@ -76,15 +85,19 @@ def test_large_pictures_are_tested_in_their_middle(grey: torch.Tensor) -> None:
     large[rows, cols] = grey.repeat(3, 3)[:256, :360]
     elsewhere = large.clone()
     elsewhere[:80] = torch.rand(80, 600, generator=torch.Generator().manual_seed(2))
-    assert found_in(elsewhere, Identity(), model, 0.1) == found_in(large, Identity(), model, 0.1)
+    there = found_in(elsewhere, Identity(), model, 0.1)
+    assert there is not None
+    assert torch.equal(there, found_in(large, Identity(), model, 0.1))
     large[200, 300] = 1 - large[200, 300]
-    assert found_in(elsewhere, Identity(), model, 0.1) != found_in(large, Identity(), model, 0.1)
+    assert not torch.equal(there, found_in(large, Identity(), model, 0.1))
 
 
 def test_differences_of_colours_lie_around_zero(grey: torch.Tensor) -> None:
     model = shipped_model("denoise")
-    level = found_in(grey, Identity(), model, 0.1)
-    assert found_in(grey - 0.5, Identity(), model, 0.1) == pytest.approx(level, abs=1e-3)
+    found, lower = (found_in(own, Identity(), model, 0.1) for own in (grey, grey - 0.5))
+    assert found is not None
+    assert lower is not None
+    assert torch.allclose(lower, found, atol=2e-3)
 
 
 def test_where_there_is_none(grey: torch.Tensor) -> None:
@@ -98,18 +111,35 @@ def test_where_there_is_none(grey: torch.Tensor) -> None:
     assert found_in(grey, Mask(few), shipped_model("inpaint"), 0.0) is None  # hardly an error to be seen
 
 
-def test_the_slope_is_found() -> None:
-    draw = np.random.default_rng(0)
-    found = draw.normal(0.3, 0.2, 400)
-    missed = -0.1 + 0.6 * found + draw.normal(0, 0.05, 400)
+def drawn(draw: np.random.Generator, count: int, level: float, form: float) -> tuple[np.ndarray, np.ndarray]:
+    """ρᵢ of crops, and what they tell of: (count, PARTS) each."""
+    parts = np.linspace(-0.2, 0.2, PARTS)
+    found = 0.3 + parts + draw.normal(0, 0.2, (count, 1)) + draw.normal(0, 0.1, (count, PARTS))
+    away = found - 0.3 - parts
+    mean = away.mean(1, keepdims=True)
+    return found, parts - 0.1 + level * mean + form * (away - mean) + draw.normal(0, 0.05, found.shape)
+
+
+def rows(values: np.ndarray) -> list[torch.Tensor]:
+    return list(torch.from_numpy(values))
+
+
+def test_the_slopes_are_found() -> None:
+    found, missed = drawn(np.random.default_rng(0), 400, 0.7, 0.4)
     missed[0] = -17  # a blank crop
-    own = learn([*found.tolist(), None], [*missed.tolist(), 7.0], [*range(400), 5])
+    nothing = torch.full((PARTS,), math.nan)
+    own = learn([*rows(found), None, torch.zeros(PARTS)], [*rows(missed), nothing, nothing], [*range(400), 5, 6])
     assert own is not None
-    assert own.slope == pytest.approx(0.6, abs=0.07)  # a little more, for the ends are cut off
-    assert own.centre == pytest.approx(0.3, abs=0.03)
-    assert own.log_factor(own.centre) == 0
-    assert own.log_factor(0.4) == pytest.approx(own.slope * (0.4 - own.centre))
-    assert own.log_factor(50.0) == own.log_factor(own.ends[1]) < 0.4  # no further than was seen
+    assert own.level == pytest.approx(0.7, abs=0.07)  # the ends are cut off
+    assert own.form == pytest.approx(0.4, abs=0.07)
+    assert own.centre == pytest.approx(found.mean(0).tolist(), abs=0.01)
+    centre = torch.tensor(own.centre)
+    assert own.log_factors(centre).abs().max() == 0
+    assert torch.allclose(own.log_factors(centre + 0.1), torch.full((PARTS,), 0.1 * own.level))
+    tilt = torch.linspace(-0.1, 0.1, PARTS)
+    assert torch.allclose(own.log_factors(centre + tilt), own.form * tilt, atol=1e-6)
+    assert torch.equal(own.log_factors(centre + 50), own.log_factors(torch.tensor(own.ends)[:, 1]))  # no further
+    assert own.log_factors(centre + 50).max() < 0.5
 
 
 @pytest.mark.parametrize("each", [1, 12])
@@ -118,24 +148,99 @@ def test_chance_teaches_little(each: int) -> None:
     draw = np.random.default_rng(1)
     slopes = []
     for _ in range(200):
-        found, missed = (np.repeat(draw.normal(0, 0.2, 20), each) + draw.normal(0, 0.02, 20 * each) for _ in range(2))
-        own = learn(found.tolist(), missed.tolist(), np.repeat(np.arange(20), each).tolist())
-        slopes.append(0.0 if own is None else own.slope)
-    assert np.mean(slopes) < 0.07  # least squares, its negative values left out, would give 0.09
-    assert np.mean([slope == 0 for slope in slopes]) > 0.5
+        found, missed = (
+            np.repeat(draw.normal(0, 0.2, (20, 1)) + draw.normal(0, 0.1, (20, PARTS)), each, 0)
+            + draw.normal(0, 0.02, (20 * each, PARTS))
+            for _ in range(2)
+        )
+        own = learn(rows(found), rows(missed), np.repeat(np.arange(20), each).tolist())
+        slopes.append((0.0, 0.0) if own is None else (own.level, own.form))
+    level, form = np.transpose(slopes)
+    assert level.mean() < 0.07  # least squares, its negative values left out, would give 0.09
+    assert form.mean() < 0.04
+    assert (level == 0).mean() > 0.5
+    assert (form == 0).mean() > 0.5
 
 
 def test_nothing_is_learnt_from_little() -> None:
-    rising, each = np.linspace(0, 1, 50).tolist(), list(range(50))
+    each = list(range(50))
+    rising = [torch.full((PARTS,), own / 49, dtype=torch.float64) for own in each]
     assert learn(rising, [-own for own in rising], each) is None
-    assert learn([0.5] * 50, rising, each) is None
+    assert learn([rising[25]] * 50, rising, each) is None
     assert learn(rising, rising, [own % (PICTURES - 1) for own in each]) is None
     assert learn(rising, rising, each) is not None
 
 
 def test_no_test_changes_much() -> None:
-    own = OwnTest(1.0, 0.0, (-26.0, 26.0))
-    assert own.log_factor(-20) == -own.log_factor(20) == -math.log(2)
+    own = OwnTest(1.0, 1.0, (0.0,) * PARTS, ((-26.0, 26.0),) * PARTS)
+    assert own.log_factors(torch.full((PARTS,), 20.0)).tolist() == pytest.approx([math.log(2)] * PARTS)
+    assert own.log_factors(torch.full((PARTS,), -20.0)).tolist() == pytest.approx([-math.log(2)] * PARTS)
+
+
+def test_grain_that_no_test_sees_teaches_nothing() -> None:
+    """Crops of 40 pictures as they are, whose errors the test tells, and with grain, which drowns them."""
+    draw = np.random.default_rng(3)
+    level = np.repeat(draw.normal(0, 0.3, 40), 2)
+    grains = [0.0, 2 / 255] * 40
+    hoped = [torch.linspace(1, 2, 500)] * 80
+    sizes = [own if grain == 0 else 2.0 for own, grain in zip(np.exp(level), grains)]
+    errors = [size * one * torch.from_numpy(draw.normal(0, 1, 500)) for size, one in zip(sizes, hoped)]
+    found = [torch.full((PARTS,), own, dtype=torch.float64) for own in level]
+    pictures = np.repeat(np.arange(40), 2).tolist()
+    own = learn_own_test(found, errors, hoped, pictures, grains)
+    assert own is not None
+    assert own.level == pytest.approx(1, abs=0.08)
+    both = learn_own_test(found, errors, hoped, pictures, [0.0] * 80)
+    assert both is not None
+    assert both.level < 0.6
+    assert learn_own_test(found, errors, hoped, pictures, [1 / 255] * 80) is not None  # where all have some, it is all
+
+
+def test_each_part_is_corrected_by_its_own() -> None:
+    draw = torch.Generator().manual_seed(4)
+    error = torch.rand((400, 500), generator=draw).square() * 8
+    error[:3] = 0  # known beforehand
+    own = OwnTest(0.5, 1.0, (0.0,) * PARTS, ((-1.0, 1.0),) * PARTS)
+    found = torch.tensor([0.4, 0.1, 0.0, -0.2, -0.1])
+    factors = own.log_factors(found)
+    corrected = own.correct(error.clone(), found)
+    assert (corrected[:3] == 0).all()
+    gained = (corrected[3:] / error[3:]).log().flatten()[error[3:].flatten().argsort()]
+    for number, factor in enumerate(factors.tolist()):  # in the middle of each part its own
+        middle = round((number + 0.5) / PARTS * len(gained))
+        assert float(gained[middle]) == pytest.approx(factor, abs=0.01)
+    assert float(gained[0]) == pytest.approx(float(factors[0]), abs=1e-6)
+    assert float(gained[-1]) == pytest.approx(float(factors[-1]), abs=1e-6)
+    turned = own.correct(error.T, found)  # not one piece of memory
+    assert torch.allclose(turned.T, corrected, rtol=0.01)
+    blank = torch.zeros(8, 8)
+    assert torch.equal(own.correct(blank, found), blank)
+
+
+def test_flat_parts_may_err_otherwise_than_lively_ones() -> None:
+    """Pictures whose flat and lively parts miss what is expected each by a factor of its own, which the test shows."""
+    draw = np.random.default_rng(6)
+    truth = draw.normal(0, 0.3, (60, 2))
+    parts = np.repeat(truth, [2, 3], axis=1)  # of five, two are flat
+    own = learn(rows(parts + draw.normal(0, 0.02, parts.shape)), rows(parts), list(range(60)))
+    assert own is not None
+    sizes, errors, shifted = [], [], []
+    for factors in parts:
+        expected = torch.from_numpy(np.sort(draw.uniform(0.1, 10, 2000)))
+        scale = torch.from_numpy(np.repeat(np.exp(factors), 400))
+        sizes.append(expected)
+        errors.append(scale * expected * torch.from_numpy(draw.normal(0, 1, 2000)))
+        found = log_scores(errors[-1], expected) - math.log(math.sqrt(2 / math.pi))
+        shifted.append(own.correct(expected.clone(), found).log() - expected.log())
+    expected, off = torch.cat(sizes), torch.cat(errors)
+    scatter = []
+    for shift in (None, torch.cat(shifted)):
+        table = calibrate_errors(2 * expected.log(), off, shift)
+        error = table.error(2 * expected.log()) * (1 if shift is None else shift.exp())
+        inside = (off.abs() <= table.half_width(error, 0.8)).view(60, PARTS, -1).double().mean(2)
+        assert float(inside.mean()) == pytest.approx(0.8, abs=0.01)
+        scatter.append(float(inside.std(0).mean()))
+    assert scatter[1] < 0.6 * scatter[0]
 
 
 class OneSize(Identity):
@@ -152,13 +257,13 @@ def test_a_test_that_fails_says_nothing(grey: torch.Tensor) -> None:
     corner = torch.zeros(128, 144, dtype=torch.bool)
     corner[32:96, 36:108] = True  # all that the test would see
     assert found_in(grey, Mask(corner), shipped_model("inpaint"), 0.0) is None
-    model = with_test(shipped_model("deblur"), OwnTest(0.5, 0.0, (-1.0, 1.0)))
+    model = with_test(shipped_model("deblur"), same(0.5, 0.0, (-1.0, 1.0)))
     y = wide.forward(grey)
     assert restore_tiled(y, wide, model, sigma=0.01, errors=True).error is not None
 
 
 def test_beyond_what_was_calibrated_there_is_none(grey: torch.Tensor) -> None:
-    own = OwnTest(0.5, -3.0, (-4.0, 4.0))
+    own = same(0.5, -3.0, (-4.0, 4.0))
     maps = [
         restore_tiled(grey, Identity(), with_test(shipped_model("denoise"), test), sigma=0.9, errors=True).error
         for test in (own, None)
@@ -171,7 +276,7 @@ def test_beyond_what_was_calibrated_there_is_none(grey: torch.Tensor) -> None:
 def test_the_whole_map_is_scaled_by_it(name: str, operator: Operator, sigma: float, grey: torch.Tensor) -> None:
     y = operator.forward(grey)
     y = y + sigma * torch.randn(y.shape, generator=torch.Generator().manual_seed(3))
-    own = OwnTest(0.5, -0.9, (-2.0, 2.0))
+    own = same(0.5, -0.9, (-2.0, 2.0))
     bare = restore_tiled(y, operator, with_test(shipped_model(name), None), sigma=sigma, errors=True)
     model = with_test(shipped_model(name), own)
     whole = restore_tiled(y, operator, model, sigma=sigma, errors=True)
@@ -181,13 +286,13 @@ def test_the_whole_map_is_scaled_by_it(name: str, operator: Operator, sigma: flo
     assert tiles.error is not None
     found = found_in(whole.x, operator, model, sigma)
     assert found is not None
-    assert torch.allclose(whole.error, bare.error * math.exp(0.5 * (found + 0.9)), rtol=1e-5)
+    assert torch.allclose(whole.error, bare.error * math.exp(0.5 * (float(found.mean()) + 0.9)), rtol=1e-5)
     assert torch.allclose(tiles.error, whole.error, rtol=0.02)
 
 
 def test_files_keep_it_and_may_lack_it(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
-    own = OwnTest(0.5, -0.1, (-0.5, 0.25))
+    own = OwnTest(0.5, 0.25, (-0.1, 0.0, 0.0, 0.1, 0.2), ((-0.5, 0.25),) * PARTS)
     with_test(shipped_model("upsample4"), own).save(str(path))
     again = slir.load(path)
     assert isinstance(again.trust, Trust)

@@ -28,7 +28,7 @@ class Crop:
 
     sigma: as it is told to what is learnt. fold: which cross-fitting leaves out with it.
     inside: the pixels that y shows: errors count there alone.
-    picture: which one it was cut from; those of one group count as one.
+    picture: which one it was cut from; those of one group count as one. grain: standard deviation of what was added.
     """
 
     clean: Tensor
@@ -38,6 +38,7 @@ class Crop:
     fold: int
     inside: tuple[slice, slice]
     picture: int = 0
+    grain: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,10 +54,11 @@ class Case:
     fold: int
     inside: tuple[slice, slice]
     picture: int = 0
+    grain: float = 0.0
     views: tuple[Tensor, ...] = ()
     wish: Wish | None = None
     moved: tuple[Tensor, ...] = ()
-    own: float | None = None
+    own: Tensor | None = None
 
     @property
     def shape(self) -> Shape:
@@ -110,8 +112,8 @@ def draw_crops(
         operator, sigma = family.draw(generator, (crop.shape[0], crop.shape[1]))
         shape = operator.for_training((crop.shape[0], crop.shape[1]))[1]
         clean = crop[: shape[0], : shape[1]].contiguous()
+        own = grain[number // len(planes) % len(grain)] if grain else 0.0
         if grain:
-            own = grain[number // len(planes) % len(grain)]
             clean = clean + own * torch.randn(clean.shape, generator=generator)
         y = degrade(clean, operator, sigma, generator)
         if float(torch.rand(1, generator=generator)) < 0.5:  # half of the world's pictures come in 8 bits
@@ -122,7 +124,7 @@ def draw_crops(
             told *= 1 + doubt * (2 * float(torch.rand(1, generator=generator)) - 1)
         fold = groups[source] % folds if len(set(groups)) > 1 else number % folds
         inside = (slice(row, row + height), slice(col, col + width))
-        drawn.append(Crop(clean, y, operator, told, fold, inside, groups[source]))
+        drawn.append(Crop(clean, y, operator, told, fold, inside, groups[source], own))
     return drawn
 
 
@@ -139,4 +141,4 @@ def _random_crop(plane: Tensor, side: int, generator: torch.Generator) -> Tensor
 def begun(crop: Crop, device: torch.device) -> Case:
     """The crop at the start of a cascade."""
     state = begin_learnt(crop.y.to(device), crop.operator, crop.sigma)
-    return Case(crop.clean.to(device) / state.unit, state, crop.fold, crop.inside, crop.picture)
+    return Case(crop.clean.to(device) / state.unit, state, crop.fold, crop.inside, crop.picture, crop.grain)

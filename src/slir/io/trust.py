@@ -47,8 +47,8 @@ def unpack_trust(own: Settings, tensors: Tensors) -> Trust | None:
     sigma, unit = ((float(low), float(high)) for low, high in (own["sigma"], own["unit"]))
     test = own.get("own")  # files of earlier releases have none
     if test is not None:
-        low, high = test["ends"]
-        test = OwnTest(float(test["slope"]), float(test["centre"]), (float(low), float(high)))
+        ends = tuple((float(low), float(high)) for low, high in test["ends"])
+        test = OwnTest(float(test["level"]), float(test["form"]), tuple(map(float, test["centre"])), ends)
     return Trust(errors, calibration, sigma, unit, own["what"], test)
 
 

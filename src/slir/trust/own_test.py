@@ -1,13 +1,14 @@
 """A picture's own test: errors that were expected, compared with errors that can be seen.
 
 x̂ at half its size is a sharp picture of the same things, whose truth is known. Degraded as y was, and restored by the
-same model, it shows
+same model, it shows how far errors lie from those that were expected,
 
-    ρ = ½ log( Σ (x̂₂ − x₂)² / Σ ê₂² ),        x₂ = means of 2×2 pixels of x̂,   x̂₂ restored from Bx₂ + noise
+    ρᵢ = log mean |x̂₂ − x₂| / ê₂,        x₂ = means of 2×2 pixels of x̂,   x̂₂ restored from Bx₂ + noise
 
-how far errors lie from those that were expected. Where they do at half the size, they mostly do at the whole:
+in each fifth i of its pixels by ê₂. Where they do at half the size, they mostly do at the whole. With dᵢ = ρᵢ − ρ̄ᵢ, and
+d their mean, the i-th fifth of the whole's pixels by ê, and between the middles of fifths what lies between, becomes
 
-    ê ← ê · exp(b (ρ − ρ̄))        with b and ρ̄ learnt from training crops (`slir.trust.record`)
+    ê ← ê · exp(b d + c (dᵢ − d))        with b, c and ρ̄ learnt from training crops (`slir.trust.record`)
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from slir.bank import degrade
+from slir.compute import chunks
 from slir.errors import SlirError
 from slir.model import Model
 from slir.operators import Mask, Operator
 from slir.operators.base import Shape
+from slir.trust.intervals import interpolate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,8 +50,14 @@ PICTURES = 8
 ENDS = (0.02, 0.98)
 """Quantiles of ρ, and of what it is to tell, beyond which they count as the quantile."""
 
-FAINT = 1e-4
-"""Squares of errors below this share of what was expected count alike: a blank picture has none."""
+PARTS = 5
+"""Parts of a picture, by expected error, that are tested each on its own: flat ones tell little of lively ones."""
+
+FAINT = 1e-2
+"""Errors below this share of what was expected count alike: a blank picture has none."""
+
+MARKS = 100_000
+"""Pixels of a map that tell which of its parts a pixel belongs to, and that are corrected at a time."""
 
 MOST_LOG = math.log(2)
 """No test changes what is expected by more."""
@@ -56,21 +65,37 @@ MOST_LOG = math.log(2)
 
 @dataclass(frozen=True)
 class OwnTest:
-    """slope: b. centre: ρ̄. ends: the ρ that were met in training."""
+    """level, form: b and c. centre: ρ̄. ends: the least and the largest ρᵢ that were met in training."""
 
-    slope: float
-    centre: float
-    ends: tuple[float, float]
+    level: float
+    form: float
+    centre: tuple[float, ...]
+    ends: tuple[tuple[float, float], ...]
 
-    def log_factor(self, found: float) -> float:
-        """b (ρ − ρ̄)."""
-        low, high = self.ends
-        factor = self.slope * (min(max(found, low), high) - self.centre)
-        return min(max(factor, -MOST_LOG), MOST_LOG)
+    def log_factors(self, found: Tensor) -> Tensor:
+        """b d + c (dᵢ − d) from ρᵢ, for each part."""
+        low, high = torch.tensor(self.ends, dtype=found.dtype).T
+        away = found.clamp(low, high) - torch.tensor(self.centre, dtype=found.dtype)
+        mean = away.mean()
+        return (self.level * mean + self.form * (away - mean)).clamp(-MOST_LOG, MOST_LOG)
+
+    def correct(self, error: Tensor, found: Tensor) -> Tensor:
+        """ê after the test: (H, W), in place where that is one piece of memory. Where it is 0 it stays so."""
+        flat = error.reshape(-1)
+        some = flat[:: max(1, len(flat) // MARKS)]
+        some = some[some > 0]
+        if len(some) == 0:
+            return error
+        middles = (torch.arange(PARTS, device=error.device) + 0.5) / PARTS
+        places, factors = torch.quantile(some, middles.to(some)).log(), self.log_factors(found).to(error)
+        for few in chunks(len(flat), MARKS):
+            own = flat[few]
+            own *= interpolate(own.clamp(min=torch.finfo(own.dtype).tiny).log(), places, factors).exp_()
+        return flat.view(error.shape)
 
 
-def found_in(x: Tensor, operator: Operator, model: Model, sigma: float) -> float | None:
-    """ρ of an x̂ in the range's units, (H, W); None where it cannot be tested so, for whatever reason."""
+def found_in(x: Tensor, operator: Operator, model: Model, sigma: float) -> Tensor | None:
+    """ρᵢ (PARTS,) of an x̂ in the range's units, (H, W); None where it cannot be tested so, for whatever reason."""
     half = F.avg_pool2d(_middle(x)[None, None], 2)[0, 0]
     try:
         return _tried(half, operator, model, sigma)
@@ -78,7 +103,7 @@ def found_in(x: Tensor, operator: Operator, model: Model, sigma: float) -> float
         return None
 
 
-def _tried(half: Tensor, operator: Operator, model: Model, sigma: float) -> float | None:
+def _tried(half: Tensor, operator: Operator, model: Model, sigma: float) -> Tensor | None:
     from slir.restoration import restore  # which asks for what is expected
 
     other, shape = _for_half(operator, (half.shape[0], half.shape[1]))
@@ -95,39 +120,48 @@ def _tried(half: Tensor, operator: Operator, model: Model, sigma: float) -> floa
     counted = expected > 0  # what is known beforehand is not
     if int(counted.sum()) < FEWEST:
         return None
-    found = log_ratio(errors[counted], expected[counted])
-    return found if math.isfinite(found) else None
+    found = log_scores(errors[counted], expected[counted])
+    return found if bool(found.isfinite().all()) else None
 
 
-def log_ratio(errors: Tensor, expected: Tensor) -> float:
-    """½ log(Σe²/Σê²)."""
-    had, wanted = (float(one.double().square().sum()) for one in (errors, expected))
-    return 0.5 * math.log(max(had / wanted, FAINT))
+def log_scores(errors: Tensor, expected: Tensor) -> Tensor:
+    """log of the mean of |e|/ê in each part by ê: (n,), (n,) -> (PARTS,). NaN where there are none."""
+    scores = (errors.double().abs() / expected.double())[expected.argsort()]
+    return torch.stack([part.mean().clamp(min=FAINT).log() for part in scores.tensor_split(PARTS)]).cpu()
 
 
-def learn(found: Sequence[float | None], missed: Sequence[float], pictures: Sequence[int]) -> OwnTest | None:
-    """From ρ of training crops, by how much their own errors differ from what was expected, and the picture of each.
+def learn(found: Sequence[Tensor | None], missed: Sequence[Tensor], pictures: Sequence[int]) -> OwnTest | None:
+    """From ρᵢ of training crops, the same of their own errors, and the picture of each.
 
-    Least squares of the one on the other, made smaller as far as it may be chance; crops of one picture are no
-    independent draws. None where nothing is left.
+    Least squares of the one on the other, of means over the parts and of what is left without them, each made smaller
+    as far as it may be chance. None where nothing is left.
     """
-    triples = [own for own in zip(found, missed, pictures) if own[0] is not None]
-    if len({own[2] for own in triples}) < PICTURES:
+    whole = [own for own in zip(found, missed, pictures) if own[0] is not None and bool(own[1].isfinite().all())]
+    if len({own[2] for own in whole}) < PICTURES:
         return None
-    own, miss, owner = torch.tensor(triples, dtype=torch.float64).T
-    (low, high), (least, most) = ([float(torch.quantile(one, end)) for end in ENDS] for one in (own, miss))
+    own, miss = (torch.stack([one[column] for one in whole]) for column in (0, 1))  # type: ignore[misc]
+    owner = torch.tensor([one[2] for one in whole])
+    levels = torch.tensor(ENDS, dtype=own.dtype)
+    (low, high), (least, most) = (torch.quantile(one, levels, 0) for one in (own, miss))
     own, miss = own.clamp(low, high), miss.clamp(least, most)
-    centre = own.mean()
-    away, wanted = own - centre, miss - miss.mean()
+    centre = own.mean(0)
+    away, wanted = own - centre, miss - miss.mean(0)
+    level = _slope(away.mean(1, keepdim=True), wanted.mean(1, keepdim=True), owner)
+    form = _slope(away - away.mean(1, keepdim=True), wanted - wanted.mean(1, keepdim=True), owner)
+    ends = tuple(zip(low.tolist(), high.tolist()))
+    return OwnTest(level, form, tuple(centre.tolist()), ends) if level or form else None
+
+
+def _slope(away: Tensor, wanted: Tensor, owner: Tensor) -> float:
+    """Of wanted on away, both (crops, parts): between 0 and 1. Crops of one owner are no independent draws."""
     power = float(away.square().sum())
     if power < 1e-12:
-        return None
+        return 0.0
     slope = float((away * wanted).sum()) / power
-    left = away * (wanted - slope * away)
+    left = (away * (wanted - slope * away)).sum(1)
     sums = torch.stack([left[owner == one].sum() for one in owner.unique()])
     chance = float(sums.square().sum()) * len(sums) / (len(sums) - 1) / power**2  # the variance of the slope
-    slope *= max(0.0, 1 - chance / max(slope**2, 1e-12))
-    return OwnTest(min(slope, 1.0), float(centre), (low, high)) if slope > 0 else None
+    return min(max(0.0, slope) * max(0.0, 1 - chance / max(slope**2, 1e-12)), 1.0)
 
 
 def _for_half(operator: Operator, shape: Shape) -> tuple[Operator, Shape]:

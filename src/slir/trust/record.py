@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -80,12 +79,12 @@ def expected_error_map(state: State, model: Model, *, exact: bool = False) -> Te
 
 
 def tested(x: Tensor, error: Tensor, operator: Operator, model: Model, sigma: float, unit: float) -> Tensor:
-    """ê after the picture's own test. x: x̂ on the pixels that y shows, range 1."""
+    """ê after the picture's own test; what was before it is not kept. x: x̂ on the pixels that y shows, range 1."""
     trust = model.trust
     if not isinstance(trust, Trust) or trust.own is None or trust.reason(operator, sigma, unit):
         return error
     found = own_test.found_in(x, operator, model, sigma)
-    return error if found is None else error * math.exp(trust.own.log_factor(found))
+    return error if found is None else trust.own.correct(error, found)
 
 
 def learn_trust(crew: Crew, models: Sequence[Model], what: dict[str, Any], *, seed: int = 0) -> Trust:
@@ -98,7 +97,7 @@ def learn_trust(crew: Crew, models: Sequence[Model], what: dict[str, Any], *, se
     """
     stage = models[0].stages[-1]
     generator = torch.Generator().manual_seed(seed)
-    counts, pictures, sigmas, units = zip(*crew.ask(_facts))
+    counts, pictures, grains, sigmas, units = zip(*crew.ask(_facts))
     each = -(-PIXELS // len(counts))
     some = [torch.randperm(count, generator=generator)[:each] for count in counts]
     order = {picture: number for number, picture in enumerate(dict.fromkeys(pictures))}
@@ -116,21 +115,38 @@ def learn_trust(crew: Crew, models: Sequence[Model], what: dict[str, Any], *, se
     table = calibrate_errors(expected, errors)
     span = (min(sigmas), max(sigmas)), (min(units), max(units))
     trust = Trust(fit_error_model(names, seen, errors), table, *span, what)
-    sizes = [len(part[1]) for part in parts]
     crew.move(_own_test, folds=[replace(model, trust=trust) for model in models])
+    sizes = [len(part[1]) for part in parts]
+    hoped = table.error(expected).split(sizes)
     found = crew.ask(_own)
-    pairs = zip(errors.split(sizes), table.error(expected).split(sizes))
-    test = own_test.learn(found, [own_test.log_ratio(had, wanted) for had, wanted in pairs], pictures)
+    test = learn_own_test(found, errors.split(sizes), hoped, pictures, grains)
     if test is None:
         return trust
-    factors = [0.0 if one is None else test.log_factor(one) for one in found]
-    shift = torch.tensor(factors).repeat_interleave(torch.tensor(sizes))
+    corrected = torch.cat([one if own is None else test.correct(one.clone(), own) for one, own in zip(hoped, found)])
+    shift = corrected.log() - torch.cat(hoped).log()
     return replace(trust, calibration=calibrate_errors(expected, errors, shift), own=test)
 
 
-def _facts(case: Case) -> tuple[int, int, float, float]:
-    """How many pixels there are to learn from, the picture, σ and the unit."""
-    return int(_open(case).sum()), case.picture, case.state.sigma * case.state.unit, case.state.unit
+def learn_own_test(
+    found: Sequence[Tensor | None],
+    errors: Sequence[Tensor],
+    hoped: Sequence[Tensor],
+    pictures: Sequence[int],
+    grains: Sequence[float],
+) -> OwnTest | None:
+    """From ρᵢ of crops, the errors and what was expected of these at some of their pixels, their pictures and grain.
+
+    Crops with added grain are left out: little of it is in x̂, so their tests do not see it, and they would teach that
+    tests say little. Of pictures as they are, tests say more.
+    """
+    usable = [own if grain == min(grains) else None for own, grain in zip(found, grains)]
+    return own_test.learn(usable, [own_test.log_scores(*pair) for pair in zip(errors, hoped)], pictures)
+
+
+def _facts(case: Case) -> tuple[int, int, float, float, float]:
+    """How many pixels there are to learn from, the picture, its grain, σ and the unit."""
+    state = case.state
+    return int(_open(case).sum()), case.picture, case.grain, state.sigma * state.unit, state.unit
 
 
 def _evidence_at(case: Case, some: Tensor, stage: AnyStage) -> tuple[tuple[str, ...], Tensor, Tensor]:
@@ -141,7 +157,7 @@ def _evidence_at(case: Case, some: Tensor, stage: AnyStage) -> tuple[tuple[str, 
 
 
 def _own_test(case: Case, model: Model) -> Case:
-    """With ρ of what was restored."""
+    """With ρᵢ of what was restored."""
     state = case.state
     noise = state.sigma * state.unit
     x = state.x[case.inside] * state.unit
@@ -150,7 +166,7 @@ def _own_test(case: Case, model: Model) -> Case:
     return replace(case, own=own)
 
 
-def _own(case: Case) -> float | None:
+def _own(case: Case) -> Tensor | None:
     return case.own
 
 
