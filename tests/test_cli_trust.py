@@ -146,13 +146,25 @@ def test_there_is_no_error_where_there_are_no_pixels(tmp_path):
     np.testing.assert_array_equal(error > 0, np.isnan(holes))
 
 
-def test_large_planes_say_that_they_have_no_map(image, tmp_path, monkeypatch):
+def test_large_planes_have_a_map_too(image, tmp_path, monkeypatch):
     monkeypatch.setattr(streams, "LARGE", 500)
+    monkeypatch.setattr("slir.trust.files.LARGEST", 500)
     asked = ("denoise", image, "-o", tmp_path / "clean.png", "--sigma", 12, "--error-map")
-    assert "No error map was made: planes of more than 16 megapixels" in slirs(*asked)
+    assert "clean.error.tif" in slirs(*asked)
+    assert names(tmp_path) == ["clean.error.png", "clean.error.tif", "clean.png", "clean.png.json", "in.png"]
+    height, width = io.read(image).size
+    assert tifffile.imread(tmp_path / "clean.error.tif").shape == (height, width)
+    shown = io.read(tmp_path / "clean.error.png")
+    assert shown.size[1] == -(-width // 2) + 80  # half as large, with its bar
+    assert sidecars.load(tmp_path / "clean.png.json").job().error_map
+
+
+def test_a_map_that_was_not_to_be_had_is_not_missed(image, tmp_path, monkeypatch):
+    monkeypatch.setattr("slir.restoration.expected_error_map", lambda *about, **told: None)
+    asked = ("denoise", image, "-o", tmp_path / "clean.png", "--sigma", 12, "--error-map")
+    assert "No error map was made: this model says nothing about its errors" in slirs(*asked)
     assert names(tmp_path) == ["clean.png", "clean.png.json", "in.png"]
     assert "skipped" in slirs(*asked, "--skip-existing")  # there is nothing more to be had
-    assert sidecars.load(tmp_path / "clean.png.json").job().error_map
 
 
 def test_what_is_not_calibrated_is_said(image, tmp_path):

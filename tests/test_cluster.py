@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,10 +30,12 @@ from slir import batch, io, streams
 from slir.cli import app
 from slir.cluster import connection, files, worker
 from slir.cluster.folder import Folder, Tile, identity_of, tiles_of
+from slir.defaults import shipped_model
 from slir.errors import FileError, FullError, InputError, SlirError
 from slir.jobs import Job
 from slir.jobs import run as run_here
 from slir.staging import digest
+from slir.trust.own_test import PARTS, OwnTest
 from test_streams import large
 from test_tiles import cascade
 
@@ -225,6 +228,19 @@ def test_a_file_becomes_the_same_bytes(
     assert told[-1][0] == told[-1][1] > 3
     assert json.loads((folder / f"{output}.json").read_text())["made"]["threads"] == 1
     assert not list(folder.glob(".*"))  # tiles are gone
+
+
+@pytest.mark.usefixtures("small_tiles")
+def test_error_maps_of_tiles_become_the_same_bytes(folder: Path, client: Any) -> None:
+    own = OwnTest(0.7, 0.7, (-0.3,) * PARTS, ((-1.5, 1.5),) * PARTS)
+    known: Any = shipped_model("denoise").trust
+    trust = replace(known, own=own, sigma=(1e-4, 1.0), unit=(1e-6, 10.0))
+    replace(SMALL, trust=trust).save(str(folder / "model.safetensors"))
+    wanted = run_here(job(folder, "here.tif", error_map=True), sidecar=False)
+    found = files.run(job(folder, "out.tif", error_map=True), client)
+    assert found.warnings == wanted.warnings
+    for name in ("out.tif", "out.error.tif", "out.error.png"):
+        assert digest(folder / name) == digest(folder / name.replace("out", "here"))
 
 
 def test_a_stack_of_planes_that_one_machine_restores_whole(folder: Path, client: Any) -> None:

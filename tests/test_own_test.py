@@ -20,8 +20,9 @@ from slir.model import Model
 from slir.operators import Blur, Downsample, Identity, Linear, Mask, Operator
 from slir.restoration import restore
 from slir.tiles import restore_tiled
+from slir.trust import record
 from slir.trust.intervals import calibrate_errors
-from slir.trust.own_test import PARTS, PICTURES, OwnTest, found_in, learn, log_scores
+from slir.trust.own_test import PARTS, PICTURES, OwnTest, found_in, learn, log_scores, middle
 from slir.trust.record import Trust, learn_own_test
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -79,17 +80,30 @@ def test_it_is_a_restoration_of_half_the_size(name: str, operator: Operator, sig
 
 
 def test_large_pictures_are_tested_in_their_middle(grey: torch.Tensor) -> None:
-    model = shipped_model("denoise")
+    """And errors elsewhere are corrected by what they are, not by where they stand among all."""
+    model = with_test(shipped_model("denoise"), OwnTest(0.5, 0.5, (-0.6,) * PARTS, ((-2.0, 2.0),) * PARTS))
     large = torch.zeros(420, 600)
     rows, cols = slice(82, 82 + 256), slice(120, 120 + 360)  # 256 pixels at least, and 0.6 of a side
+    assert middle((420, 600)) == (rows, cols)
+    assert middle((200, 5000)) == (slice(0, 200), slice(1988, 1988 + 1024))
     large[rows, cols] = grey.repeat(3, 3)[:256, :360]
-    elsewhere = large.clone()
+    error = 0.01 + 0.02 * torch.rand(large.shape, generator=torch.Generator().manual_seed(1))
+
+    def after(x: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+        return record.tested(x, expected.clone(), Identity(), model, 0.1, 0.1)
+
+    there = after(large, error)
+    assert not torch.equal(there, error)
+    elsewhere, lower = large.clone(), error.clone()
     elsewhere[:80] = torch.rand(80, 600, generator=torch.Generator().manual_seed(2))
-    there = found_in(elsewhere, Identity(), model, 0.1)
-    assert there is not None
-    assert torch.equal(there, found_in(large, Identity(), model, 0.1))
+    lower[:80] = 0.005
+    moved = after(elsewhere, lower)
+    assert torch.equal(moved[80:], there[80:])
+    assert moved[0, 0] / 0.005 == pytest.approx(
+        float((there / error)[error.argmin() // 600, error.argmin() % 600]), 0.01
+    )
     large[200, 300] = 1 - large[200, 300]
-    assert not torch.equal(there, found_in(large, Identity(), model, 0.1))
+    assert not torch.equal(there, after(large, error))
 
 
 def test_differences_of_colours_lie_around_zero(grey: torch.Tensor) -> None:
@@ -203,7 +217,9 @@ def test_each_part_is_corrected_by_its_own() -> None:
     own = OwnTest(0.5, 1.0, (0.0,) * PARTS, ((-1.0, 1.0),) * PARTS)
     found = torch.tensor([0.4, 0.1, 0.0, -0.2, -0.1])
     factors = own.log_factors(found)
-    corrected = own.correct(error.clone(), found)
+    correction = own.correction(error, found)
+    assert correction is not None
+    corrected = correction.apply(error.clone())
     assert (corrected[:3] == 0).all()
     gained = (corrected[3:] / error[3:]).log().flatten()[error[3:].flatten().argsort()]
     for number, factor in enumerate(factors.tolist()):  # in the middle of each part its own
@@ -211,10 +227,8 @@ def test_each_part_is_corrected_by_its_own() -> None:
         assert float(gained[middle]) == pytest.approx(factor, abs=0.01)
     assert float(gained[0]) == pytest.approx(float(factors[0]), abs=1e-6)
     assert float(gained[-1]) == pytest.approx(float(factors[-1]), abs=1e-6)
-    turned = own.correct(error.T, found)  # not one piece of memory
-    assert torch.allclose(turned.T, corrected, rtol=0.01)
-    blank = torch.zeros(8, 8)
-    assert torch.equal(own.correct(blank, found), blank)
+    assert torch.equal(correction.apply(error.T).T, corrected)  # not one piece of memory
+    assert own.correction(torch.zeros(8, 8), found) is None
 
 
 def test_flat_parts_may_err_otherwise_than_lively_ones() -> None:
@@ -231,7 +245,9 @@ def test_flat_parts_may_err_otherwise_than_lively_ones() -> None:
         sizes.append(expected)
         errors.append(scale * expected * torch.from_numpy(draw.normal(0, 1, 2000)))
         found = log_scores(errors[-1], expected) - math.log(math.sqrt(2 / math.pi))
-        shifted.append(own.correct(expected.clone(), found).log() - expected.log())
+        correction = own.correction(expected, found)
+        assert correction is not None
+        shifted.append(correction.apply(expected.clone()).log() - expected.log())
     expected, off = torch.cat(sizes), torch.cat(errors)
     scatter = []
     for shift in (None, torch.cat(shifted)):

@@ -14,9 +14,11 @@ import torch
 
 import slir
 from slir import io, streams, treatment
-from slir.defaults import demo_picture
+from slir.defaults import demo_picture, shipped_model
 from slir.io import Picture
 from slir.jobs import Job, run
+from slir.trust import files
+from slir.trust.own_test import PARTS, OwnTest
 from test_tiles import cascade
 
 SMALL = cascade(similar=True)
@@ -294,3 +296,109 @@ def test_nor_does_it_in_other_formats(
         tracemalloc.stop()
         assert (io.read(tmp_path / f"out{suffix}").pixels == pixels).all()
     assert peaks[2] < peaks[1] + 600 * 1200 * 2 / 4  # a quarter of what the file is larger by
+
+
+# --- errors to expect ---
+
+
+@pytest.fixture
+def sure(monkeypatch: pytest.MonkeyPatch, windows: list[Any]) -> list[Any]:
+    """The same with a model that says something of its errors, and has learnt what own tests say."""
+    own = OwnTest(0.7, 0.7, (-0.3,) * PARTS, ((-1.5, 1.5),) * PARTS)
+    known: Any = shipped_model("denoise").trust
+    model = replace(SMALL, trust=replace(known, own=own, sigma=(1e-4, 1.0), unit=(1e-6, 10.0)))
+    monkeypatch.setattr(treatment, "default_model", lambda operator, sigma: model)
+    return windows
+
+
+@pytest.mark.filterwarnings("ignore:The result does not explain", "ignore:The PSF looks")  # drawn at random
+@pytest.mark.parametrize("task", ["denoise", "colours", "deblur", "upsample", "inpaint"])
+def test_windows_have_the_error_map_of_the_whole(
+    task: str, tmp_path: Path, sure: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pixels, settings = large(colour=task == "colours"), {"sigma": 10.0, "error_map": True}
+    mask = np.random.default_rng(1).random(pixels.shape[:2]) < 0.3
+    if task == "deblur":
+        settings["psf"] = slir.psf.motion(5, 30)
+    elif task == "upsample":
+        pixels, settings["factor"] = pixels[:128], 2
+    elif task == "inpaint":
+        io.write(tmp_path / "mask.png", Picture(mask.astype(np.uint8) * 255))
+        settings |= {"mask": tmp_path / "mask.png", "sigma": 0.0}
+    tests: list[Any] = []
+    decided = streams.decide_errors
+
+    def decide(*given: Any, **told: Any) -> Any:
+        tests.append(decided(*given, **told))
+        return tests[-1]
+
+    monkeypatch.setattr(streams, "decide_errors", decide)
+    restored(tmp_path, pixels, task.replace("colours", "denoise"), **settings)
+    found = tifffile.imread(tmp_path / "out.error.tif")
+    assert len(sure) > 3
+    assert [None in test.corrections for test in tests] == [False]  # one, of all planes
+    monkeypatch.setattr(streams, "LARGE", 2**24)
+    restored(tmp_path, pixels, task.replace("colours", "denoise"), **settings)
+    wanted = tifffile.imread(tmp_path / "out.error.tif")
+    assert found.shape == wanted.shape
+    assert (found.dtype, wanted.dtype) == (np.float32, np.float32)
+    if task == "inpaint":
+        np.testing.assert_array_equal(found > 0, mask)
+    # This model's halo is shorter than the windows that evidence is seen in; those of models that ship are not.
+    ratio = found[wanted > 0] / wanted[wanted > 0]
+    assert np.median(np.abs(ratio - 1)) < 1e-3
+    assert np.abs(ratio - 1).max() < 0.25
+
+
+def test_error_maps_by_windows_of_a_model_that_ships(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    maps = []
+    for large_from in (1, 2**24):
+        monkeypatch.setattr(streams, "LARGE", large_from)
+        monkeypatch.setattr(streams, "tile_side", lambda *about: 256)
+        restored(tmp_path, large()[:200], "denoise", sigma=10.0, error_map=True)
+        maps.append(tifffile.imread(tmp_path / "out.error.tif"))
+    np.testing.assert_allclose(maps[0], maps[1], rtol=1e-2)
+
+
+def test_error_maps_by_windows_know_what_is_missing(tmp_path: Path, sure: list[Any]) -> None:
+    pixels = large(dtype="float32")[:128]
+    pixels[:, :330] = np.nan  # some windows have no pixel
+    pixels[20:30, 400] = np.nan
+    restored(tmp_path, pixels, "denoise", sigma=0.04, data_range=1.0, error_map=True)
+    error = tifffile.imread(tmp_path / "out.error.tif")
+    np.testing.assert_array_equal(np.isnan(error), np.isnan(pixels))
+    assert (error[~np.isnan(error)] > 0).all()
+
+
+def test_what_came_back_as_it_was_has_no_error(tmp_path: Path, sure: list[Any]) -> None:
+    io.write(tmp_path / "in.tif", Picture(large()))
+    outcome = run(Job("denoise", tmp_path / "in.tif", tmp_path / "out.tif", sigma=0.0, error_map=True))
+    assert ["nothing was restored" in text for text in outcome.warnings] == [True]  # not for each window
+    assert (io.read(tmp_path / "out.tif").pixels == large()).all()
+    assert not tifffile.imread(tmp_path / "out.error.tif").any()
+    mask = np.zeros(large().shape, np.uint8)
+    mask[10:14, 10:40] = 255
+    io.write(tmp_path / "mask.png", Picture(mask))
+    restored(tmp_path, large(), "inpaint", sigma=0.0, mask=tmp_path / "mask.png", error_map=True)
+    np.testing.assert_array_equal(tifffile.imread(tmp_path / "out.error.tif") > 0, mask > 0)
+
+
+@pytest.mark.parametrize("colour", [False, True])
+def test_large_maps_are_drawn_small(colour: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "LARGEST", 100)
+    rng = np.random.default_rng(0)
+    error = rng.random((50, 37, 3) if colour else (50, 37))
+    error[:10, :10] = np.nan
+    error[30, 30] = np.nan
+    small = files.Small((50, 37))
+    for rows in (slice(0, 13), slice(13, 50)):
+        for cols in (slice(0, 20), slice(20, 37)):
+            assert not small.whole
+            small.add(error[rows, cols], rows, cols)
+    assert small.whole
+    assert small.step == 5
+    squares = np.square(error).mean(-1) if colour else np.square(error)
+    for row, col in np.ndindex(10, 8):
+        block = squares[5 * row : 5 * row + 5, 5 * col : 5 * col + 5]
+        wanted = np.nan if row < 2 and col < 2 else np.sqrt(np.nanmean(block))
+        assert small.mean()[row, col] == pytest.approx(wanted, nan_ok=True)

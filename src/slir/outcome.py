@@ -12,9 +12,12 @@ from torch import Tensor
 
 from slir.arrays import Array, Canvas
 from slir.errors import SlirError
+from slir.operators import Identity
+from slir.trust.files import UNTOUCHED
 
 if TYPE_CHECKING:
-    from slir.treatment import Treatment
+    from slir.operators import Operator
+    from slir.treatment import Restored, Treatment
     from slir.trust.explain import Explanation
     from slir.trust.record import Trust
 
@@ -34,6 +37,30 @@ class Outlook:
     treatment: Treatment
     frame: Canvas
 
+    @classmethod
+    def of(cls, restored: Restored, treatment: Treatment, operator: Operator, frame: Canvas) -> Outlook | None:
+        """Of what was restored; None where the model says nothing about it."""
+        errors = [outcome.error for outcome in restored.outcomes]
+        present = [error for error in errors if error is not None]
+        if len(present) < len(errors):
+            return None
+        units = [outcome.unit for outcome in restored.outcomes]
+        trust = treatment.model_for(operator, torch.device("cpu")).trust
+        reason = "this model was not calibrated; slir.calibrate does that"
+        if trust is not None:
+            # Of several planes those without noise were not denoised, and their errors are none.
+            denoising = isinstance(operator, Identity)
+            told = [(noise, unit) for noise, unit in zip(treatment.noises(), units) if noise > 0 or not denoising]
+            reasons = (trust.reason(operator, noise, unit) for noise, unit in told)
+            reason = next((words for words in reasons if words), "")
+        if treatment.leaves(operator):
+            reason = UNTOUCHED
+        return cls(present, units, trust, reason, treatment, frame)
+
+    def map(self, image: Array) -> Array:
+        """The root mean square error to expect, in the channels and units of `image`, which is what came out."""
+        return self.sizes(lambda error: error, image)
+
     def sizes(self, of_plane: Callable[[Tensor], Tensor], image: Array) -> Array:
         """What `of_plane` says of each plane's error in units, in the image's channels and units."""
         sizes = [of_plane(error / unit) * unit for error, unit in zip(self.errors, self.units)]
@@ -42,6 +69,7 @@ class Outlook:
         return self.frame.sizes(self.treatment.channel_sizes(sizes, planes))
 
 
+SILENT = "this model says nothing about its errors"
 UNASKED = 'errors were not asked for: pass return_info=True, not "stats"'
 
 
@@ -60,7 +88,7 @@ class Result:
     stats: dict[str, Any] = field(default_factory=dict)
     outlook: Outlook | None = field(default=None, repr=False)
     ask: Callable[[int, int, int], Explanation] | None = field(default=None, repr=False)
-    silence: str = field(default="this model says nothing about its errors", repr=False)
+    silence: str = field(default=SILENT, repr=False)
 
     @property
     def calibrated(self) -> str:
@@ -71,7 +99,7 @@ class Result:
     def error_map(self) -> Array | None:
         """The root mean square error to expect at each pixel, in units of the pixel values; None where the model says
         nothing about it. Where `calibrated` holds a reason, it tells better from worse pixels, but not how far off."""
-        return None if self.outlook is None else self.outlook.sizes(lambda error: error, self.image)
+        return None if self.outlook is None else self.outlook.map(self.image)
 
     @property
     def absolute_error_map(self) -> Array | None:

@@ -26,17 +26,17 @@ from slir.io import Picture, Sink, Source
 from slir.model import Model
 from slir.noise import estimate_sigma
 from slir.operators import Downsample, Identity, Mask, Operator
-from slir.tiles import Piece, cut, scaled, tile_side
+from slir.tiles import Piece, cut, piece_around, scaled, tile_side
 from slir.treatment import Restored, Treatment, sample
-from slir.windows import Decision, decide_once, restore_window
+from slir.trust import own_test
+from slir.trust.files import UNTOUCHED
+from slir.windows import Decision, RestoredWindow, decide_errors, decide_once, restore_window
 
 if TYPE_CHECKING:
     from slir.trust.explain import Explanation
 
 LARGE = 2**24
 """Pixels of a plane, in and out, beyond which it is restored by windows."""
-
-NO_ERRORS = f"planes of more than {LARGE // 10**6} megapixels are restored by windows, without one"
 
 Window = tuple[slice, slice]
 Progress = Callable[[int, int, str], None]
@@ -54,8 +54,8 @@ class Work:
     sigma, data_range, model, device, seed: as for every task.
     observe: called as observe(plane, image) after each stage. keep: called as keep(plane, result) with the `Result` of
     each. Both are for planes that fit into memory.
-    errors: called as errors(plane, error map, reason) for each plane; the map is None where there is none, the reason
-    says why, or why it is not calibrated.
+    errors: called as errors(plane, error map, reason, window) for each plane, or for each window of it (None: all); the
+    map is None where there is none, the reason says why, or why it is not calibrated.
     """
 
     whole: Callable[[Picture, dict[str, Any]], Any]
@@ -69,7 +69,7 @@ class Work:
     seed: int = 0
     observe: Callable[[int, np.ndarray], None] | None = None
     keep: Callable[[int, tasks.Result], None] | None = None
-    errors: Callable[[int, np.ndarray | None, str], None] | None = None
+    errors: Callable[[int, np.ndarray | None, str, Window | None], None] | None = None
 
     @property
     def factor(self) -> int:
@@ -113,8 +113,6 @@ def restore_file(source: Source, sink: Sink, work: Work, progress: Progress | No
     for plane in range(source.planes):
         tell = None if progress is None else partial(_tell, progress, plane, source.planes)
         by = _by_windows if is_cut(source.size, work) else restore_whole
-        if by is _by_windows and work.errors is not None:
-            work.errors(plane, None, NO_ERRORS)
         found.append(by(source, plane, sink, work, tell))
     return Found.of_planes(found)
 
@@ -170,7 +168,7 @@ def restore_whole(
     if work.errors is not None:
         error = result.error_map
         error = None if error is None else _emptied(error, gone, work.factor)
-        work.errors(plane, error, result.calibrated)
+        work.errors(plane, error, result.calibrated, None)
     pixels = _emptied(result.image, gone, work.factor)
     sink.write(picture.with_pixels(pixels, alpha=_alpha(picture, work)), plane=plane)
     return result.stats.get("sigma"), result.stats.get("residual")
@@ -178,7 +176,7 @@ def restore_whole(
 
 def _by_windows(source: Source, plane: int, sink: Sink, work: Work, progress: Progress | None) -> tuple[Any, Any]:
     """A plane that need not fit into memory."""
-    windows = Windows(source, plane, work)
+    windows = Windows(source, plane, work, errors=work.errors is not None)
     lead = windows.decision.treatment.model_for(windows.decision.operator, windows.device)
     side = tile_side(lead, windows.device, source.size, work.operator(source.size))
     pieces = pieces_of(source.size, work, lead, side)
@@ -186,10 +184,12 @@ def _by_windows(source: Source, plane: int, sink: Sink, work: Work, progress: Pr
     for number, piece in enumerate(pieces):
         if progress is not None:
             progress(number, len(pieces), "restoring")
-        picture, own = windows.restored(piece)
+        part = windows.restored(piece)
         rows, cols = scaled(piece.own, work.factor)
-        sink.write(picture, plane=plane, rows=rows, cols=cols)
-        found.append(own)
+        sink.write(part.picture, plane=plane, rows=rows, cols=cols)
+        if work.errors is not None:
+            work.errors(plane, part.error, part.reason, (rows, cols))
+        found.append(part.found)
     if progress is not None:
         progress(len(pieces), len(pieces), "restoring")
     return summed(found, pieces, work, windows.decision.spans)
@@ -212,18 +212,32 @@ def summed(found: Sequence[np.ndarray], pieces: Sequence[Piece], work: Work, spa
     return (sigmas, residuals) if len(sigmas) > 1 else (sigmas[0], residuals[0])
 
 
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What a piece of a plane became. found: (2, C), σ and the residual of each channel, in pixel values.
+    error, reason: as `Work.errors` takes them."""
+
+    picture: Picture
+    found: np.ndarray
+    error: np.ndarray | None = None
+    reason: str = ""
+
+
 class Windows:
     """A plane that is read and restored by windows.
 
-    decision: what is the same for all of them; None decides it from a sample.
+    decision: what is the same for all of them; None decides it from a sample, and from the plane's own test where
+    errors to expect are asked for.
     """
 
-    def __init__(self, source: Source, plane: int, work: Work, decision: Decision | None = None):
-        self.source, self.plane, self.work = source, plane, work
+    def __init__(
+        self, source: Source, plane: int, work: Work, decision: Decision | None = None, *, errors: bool = False
+    ):
+        self.source, self.plane, self.work, self.errors = source, plane, work, errors
         self.device = pick_device(work.device)
         self.axis = -1 if source.colour else None
         self.generator = torch.Generator().manual_seed(work.seed)
-        self.decision = self._decided() if decision is None else decision
+        self.decision = self._tested(self._decided()) if decision is None else decision
 
     def _decided(self) -> Decision:
         blocks, holes = zip(*(self._block(window) for window in sample(self.source.size)))
@@ -242,8 +256,27 @@ class Windows:
         missing = self.work.blank(pixels, *window)
         return covered(pixels, missing), missing
 
-    def restored(self, piece: Piece) -> tuple[Picture, np.ndarray]:
-        """What a piece answers for, and (2, C): σ and the residual of each channel, in pixel values."""
+    def _tested(self, decision: Decision) -> Decision:
+        """With what the plane's own test says, where errors are asked for and the model has learnt of it."""
+        size, factor = self.source.size, self.work.factor
+        lead = decision.treatment.model_for(decision.operator, self.device)
+        learnt = lead.trust is not None and lead.trust.own is not None
+        if not self.errors or not learnt or decision.treatment.leaves(decision.operator):
+            return decision
+        wanted = own_test.middle((factor * size[0], factor * size[1]))
+        coarse = [slice(axis.start // factor, -(-axis.stop // factor)) for axis in wanted]
+        piece = piece_around(size, self.work.operator(size), lead, (coarse[0], coarse[1]))
+        picture = self.source.read(self.plane, *piece.seen)
+        missing = self.work.blank(picture.pixels, *piece.seen)
+        if missing.all():
+            return decision
+        starts = [axis.start - factor * seen.start for axis, seen in zip(wanted, piece.seen)]
+        rows, cols = (slice(start, start + axis.stop - axis.start) for start, axis in zip(starts, wanted))
+        filled, operator = self._without_holes(picture, missing, piece)
+        return decide_errors(filled, operator, decision, (rows, cols), **self._told)
+
+    def restored(self, piece: Piece) -> Part:
+        """What a piece answers for."""
         picture = self.source.read(self.plane, *piece.seen)
         missing = self.work.blank(picture.pixels, *piece.seen)
         own = replace(
@@ -252,10 +285,12 @@ class Windows:
             alpha=None if picture.alpha is None else picture.alpha[piece.within],
         )
         nothing = np.zeros((2, 3 if self.source.colour else 1))
-        if self._is_done(missing[piece.within]):
-            return own, nothing
         factor = self.work.factor
         within = scaled(piece.within, factor)
+        blank = np.zeros((*_sides(within), *picture.pixels.shape[2:]), np.float32) if self.errors else None
+        if self._is_done(missing[piece.within]):
+            untouched = self.decision.treatment.leaves(self.decision.operator)
+            return Part(own, nothing, blank, UNTOUCHED if untouched else "")
         alpha = _alpha(picture, self.work)
         alpha = None if alpha is None else alpha[within]
         if missing.all():
@@ -264,9 +299,10 @@ class Windows:
                 remedy = "Crop the image around the hole, or make it smaller first."
                 raise InputError("mask", f"leave known pixels in every window of {sides}", "true in one", remedy)
             empty = np.full((*_sides(within), *picture.pixels.shape[2:]), np.nan, own.pixels.dtype)
-            return own.with_pixels(empty, alpha=alpha), nothing
-        pixels, found = self._restored(picture, missing, piece)
-        return own.with_pixels(pixels[within], alpha=alpha), found
+            return Part(own.with_pixels(empty, alpha=alpha), nothing, None if blank is None else blank + np.nan)
+        whole = self._restored(picture, missing, piece)
+        error = None if whole.error is None else whole.error[within]
+        return Part(own.with_pixels(whole.pixels[within], alpha=alpha), whole.found, error, whole.reason)
 
     def _is_done(self, missing: np.ndarray) -> bool:
         """Whether the pixels that a piece answers for are to stay as they are."""
@@ -274,22 +310,32 @@ class Windows:
             return not any(self.decision.treatment.sigmas) and not missing.any()
         return self.decision.treatment.leaves(self.decision.operator)
 
-    def _restored(self, picture: Picture, missing: np.ndarray, piece: Piece) -> tuple[np.ndarray, np.ndarray]:
+    @property
+    def _settings(self) -> dict[str, Any]:
+        return {"data_range": self.work.data_range, "channel_axis": self.axis}
+
+    @property
+    def _told(self) -> dict[str, Any]:
+        return {**self._settings, "device": self.device, "generator": self.generator}
+
+    def _without_holes(self, picture: Picture, missing: np.ndarray, piece: Piece) -> tuple[np.ndarray, Operator]:
+        """All that is seen of a piece with its holes filled in, and B for it, which for inpainting tells of these."""
+        if self.work.task == "inpaint":
+            return covered(picture.pixels, missing), Mask(missing)
+        assert piece.operator is not None  # `_tied` has seen to it
+        return _filled(picture.pixels, missing, {**self._settings, "device": self.work.device}), piece.operator
+
+    def _restored(self, picture: Picture, missing: np.ndarray, piece: Piece) -> RestoredWindow:
         """All that is seen of a piece, on x's pixels."""
-        settings: dict[str, Any] = {"data_range": self.work.data_range, "channel_axis": self.axis}
-        inpaint = self.work.task == "inpaint"
-        fill = covered if inpaint else partial(_filled, settings={**settings, "device": self.work.device})
-        filled = fill(picture.pixels, missing)
-        operator = Mask(missing) if inpaint else piece.operator
-        assert operator is not None  # `_tied` has seen to it
-        told = {**settings, "device": self.device, "generator": self.generator}
-        pixels, found = restore_window(filled, operator, self.decision, **told)
-        if inpaint:
-            kept = missing if self.axis is None else missing[..., None]
-            pixels = pixels if found[0].any() else np.where(kept, pixels, picture.pixels)
-        else:
-            pixels = _emptied(pixels, missing, self.work.factor)
-        return pixels, found
+        filled, operator = self._without_holes(picture, missing, piece)
+        whole = restore_window(filled, operator, self.decision, errors=self.errors, **self._told)
+        if self.work.task != "inpaint":
+            error = None if whole.error is None else _emptied(whole.error, missing, self.work.factor)
+            return replace(whole, pixels=_emptied(whole.pixels, missing, self.work.factor), error=error)
+        if whole.found[0].any():
+            return whole
+        kept = missing if self.axis is None else missing[..., None]
+        return replace(whole, pixels=np.where(kept, whole.pixels, picture.pixels))
 
 
 def covered(pixels: np.ndarray, missing: np.ndarray) -> np.ndarray:

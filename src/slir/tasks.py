@@ -49,7 +49,6 @@ from slir.outcome import UNASKED, Outlook, Result
 from slir.restoration import Restoration
 from slir.tiles import restore_tiled
 from slir.treatment import Restored, Treatment, settle
-from slir.trust.files import UNTOUCHED
 
 if TYPE_CHECKING:
     from slir.trust.explain import Explanation
@@ -298,7 +297,7 @@ def _restore(
         ask = partial(_explained, array, frame, treatment, operator)
     if not options.errors:
         return Result(result, stats, ask=ask, silence=UNASKED)
-    return Result(result, stats, outlook(restored, treatment, operator, frame), ask)
+    return Result(result, stats, Outlook.of(restored, treatment, operator, frame), ask)
 
 
 def _lazily(
@@ -371,25 +370,6 @@ def _explained(
     device = torch.device("cpu")
     plane = treatment.prepared(frame.planes(array, device))[0]
     return explain(plane, operator, treatment.model_for(operator, device), treatment.noises()[0], row, col, k)
-
-
-def outlook(restored: Restored, treatment: Treatment, operator: Operator, frame: Canvas) -> Outlook | None:
-    """Which errors to expect, where the model says so."""
-    errors = [outcome.error for outcome in restored.outcomes]
-    present = [error for error in errors if error is not None]
-    if len(present) < len(errors):
-        return None
-    units = [outcome.unit for outcome in restored.outcomes]
-    trust = treatment.model_for(operator, torch.device("cpu")).trust
-    reason = "this model was not calibrated; slir.calibrate does that"
-    if trust is not None:
-        # Of several planes those without noise were not denoised, and their errors are none.
-        told = [pair for pair in zip(treatment.noises(), units) if pair[0] > 0 or not isinstance(operator, Identity)]
-        reasons = (trust.reason(operator, noise, unit) for noise, unit in told)
-        reason = next((words for words in reasons if words), "")
-    if treatment.leaves(operator):
-        reason = UNTOUCHED
-    return Outlook(present, units, trust, reason, treatment, frame)
 
 
 MIN_SIDE = 16

@@ -134,12 +134,12 @@ def cut(shape: Shape, operator: Operator, model: Model, side: int) -> Iterator[P
         yield Piece((own_row, own_col), (row, col), (in_row, in_col), operator.part(row, col))
 
 
-def piece_around(shape: Shape, operator: Operator, model: Model, row: int, col: int) -> Piece:
-    """The piece of a y of this shape that answers for the pixel at (row, col), no larger than it has to be."""
+def piece_around(shape: Shape, operator: Operator, model: Model, window: tuple[slice, slice]) -> Piece:
+    """The piece of a y of this shape that answers for a window of it, no larger than it has to be."""
     step, margin = period(model), _margin(model, operator)
     own, seen, within = [], [], []
-    for at, length in ((row, shape[0]), (col, shape[1])):
-        start, stop = step * (at // step), min(length, step * (at // step + 1))
+    for part, length in zip(window, shape):
+        start, stop = step * (part.start // step), min(length, step * -(-part.stop // step))
         own.append(slice(start, stop))
         seen.append(slice(max(0, start - margin), min(length, stop + margin)))
         within.append(slice(start - seen[-1].start, stop - seen[-1].start))

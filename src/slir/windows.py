@@ -14,13 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slir.arrays import DataRange, canvas, check_filled
+from slir.arrays import Canvas, DataRange, canvas, check_filled
 from slir.cascade import expected_error, least_noise
 from slir.compute import sparing
 from slir.model import Model
 from slir.operators import Mask, Operator
+from slir.outcome import SILENT, Outlook
 from slir.restoration import Restoration, restore
-from slir.treatment import Treatment, settle
+from slir.treatment import Restored, Treatment, settle
+from slir.trust.own_test import Correction
+from slir.trust.record import what_test_says
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,12 +33,15 @@ class Decision:
     operator: B of the whole; for inpainting, whose windows have masks of their own, any mask.
     treatment: noise, colours, and the model. units: of the loop, one for each plane that is restored; None for models
     that have none. ranges: the pixel values that are restored as 0 and 1, of each channel.
+    corrections: what the plane's own test says of errors to expect, for each plane that is restored, where these are
+    asked for.
     """
 
     operator: Operator
     treatment: Treatment
     units: tuple[float | None, ...]
     ranges: tuple[tuple[float, float], ...]
+    corrections: tuple[Correction | None, ...] = ()
 
     @property
     def spans(self) -> list[float]:
@@ -78,6 +84,20 @@ def decide_once(
     return Decision(operator, treatment, tuple(units), frame.ranges)
 
 
+@dataclass(frozen=True, eq=False)
+class RestoredWindow:
+    """What a window became, on x's pixels.
+
+    found: (2, C), σ and the residual of each channel. error: to expect, where it was asked for and the model says so.
+    All in pixel values. reason: why there is no error, or why it is not calibrated; empty where it is.
+    """
+
+    pixels: np.ndarray
+    found: np.ndarray
+    error: np.ndarray | None = None
+    reason: str = ""
+
+
 def restore_window(
     pixels: np.ndarray,
     operator: Operator,
@@ -87,18 +107,70 @@ def restore_window(
     channel_axis: int | None,
     device: torch.device,
     generator: torch.Generator | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """A window (h, w), or with channels last, seen through its own `operator`: on x's pixels; and (2, C): σ and the
-    residual of each channel, in pixel values."""
+    errors: bool = False,
+) -> RestoredWindow:
+    """A window (h, w), or with channels last, seen through its own `operator`."""
+    frame, planes = _planes(pixels, decision, data_range, channel_axis, device)
+    restored = _restored(planes, operator, decision, generator, errors=errors)
+    found = np.array([restored.sigmas, restored.residuals]) * frame.spans
+    image = np.asarray(frame.image(restored.planes))
+    if not errors:
+        return RestoredWindow(image, found)
+    outlook = Outlook.of(restored, decision.treatment, decision.operator, frame)
+    if outlook is None:
+        return RestoredWindow(image, found, reason=SILENT)
+    return RestoredWindow(image, found, np.asarray(outlook.map(image)), outlook.reason)
+
+
+def decide_errors(
+    pixels: np.ndarray,
+    operator: Operator,
+    decision: Decision,
+    part: tuple[slice, slice],
+    *,
+    data_range: DataRange,
+    channel_axis: int | None,
+    device: torch.device,
+    generator: torch.Generator | None = None,
+) -> Decision:
+    """The decision with what the plane's own test says, which its middle takes for all of it.
+
+    pixels: a window, seen through its own `operator`. part: where the plane's `slir.trust.own_test.middle` lies in it,
+    on x's pixels.
+    """
+    _, planes = _planes(pixels, decision, data_range, channel_axis, device)
+    outcomes = _restored(planes, operator, decision, generator, errors=True).outcomes
+    seen = Mask(operator.missing[part]) if isinstance(operator, Mask) else decision.operator
+    corrections = []
+    for number, (outcome, noise) in enumerate(zip(outcomes, decision.treatment.noises())):
+        model, found = decision.treatment.model_for(decision.operator, device, number), None
+        if outcome.error is not None:
+            found = what_test_says(outcome.x[part], outcome.error[part], seen, model, noise, outcome.unit)
+        corrections.append(found)
+    return replace(decision, corrections=tuple(corrections))
+
+
+def _planes(
+    pixels: np.ndarray, decision: Decision, data_range: DataRange, channel_axis: int | None, device: torch.device
+) -> tuple[Canvas, list[Tensor]]:
+    """A window's canvas, with the ranges of the whole, and its planes."""
     frame, array = canvas(pixels, data_range=data_range, channel_axis=channel_axis)
     frame = replace(frame, ranges=decision.ranges)
-    shape = (pixels.shape[0], pixels.shape[1])
+    return frame, frame.planes(array, device)
+
+
+def _restored(
+    planes: list[Tensor], operator: Operator, decision: Decision, generator: torch.Generator | None, *, errors: bool
+) -> Restored:
+    shape = (planes[0].shape[0], planes[0].shape[1])
 
     def one(plane: Tensor, model: Model, noise: float, number: int) -> Restoration:
         asked: dict[str, Any] = {"sigma": noise, "unit": decision.units[number], "generator": generator}
-        outcome = sparing(partial(restore, plane, operator, model, **asked), device)
-        return replace(outcome, x=operator.crop(outcome.x, shape))
+        outcome = sparing(partial(restore, plane, operator, model, errors=errors, **asked), plane.device)
+        error = None if outcome.error is None else operator.crop(outcome.error, shape)
+        correction = decision.corrections[number] if decision.corrections else None
+        if error is not None and correction is not None:
+            error = correction.apply(error)
+        return replace(outcome, x=operator.crop(outcome.x, shape), error=error)
 
-    restored = decision.treatment.restore(frame.planes(array, device), decision.operator, one)
-    found = np.array([restored.sigmas, restored.residuals]) * frame.spans
-    return np.asarray(frame.image(restored.planes)), found
+    return decision.treatment.restore(planes, decision.operator, one)

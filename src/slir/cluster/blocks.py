@@ -135,7 +135,7 @@ def restore_block(
 
 def _restored(plane: np.ndarray, operator: Operator, told: Decision, plan: Plan) -> np.ndarray:
     generator = torch.Generator().manual_seed(plan.seed)
-    return restore_window(plane, operator, told, generator=generator, **plan.frame)[0]
+    return restore_window(plane, operator, told, generator=generator, **plan.frame).pixels
 
 
 def _filled(

@@ -137,8 +137,8 @@ class _Assembly:
         self.sink.write(picture, plane=plane, rows=window[0], cols=window[1])
         for text in tile.said["warnings"]:
             warnings.warn(text, SlirWarning, stacklevel=2)
-        if self.work.errors is not None and number == 0:
-            self.work.errors(plane, tile.error, streams.NO_ERRORS if piece is not None else tile.said["reason"])
+        if self.work.errors is not None:
+            self.work.errors(plane, tile.error, tile.said["reason"], None if piece is None else window)
         self.said.append(tile.said)
         self.taken += 1
         if len(self.said) == len(self.pieces):

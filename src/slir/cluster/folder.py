@@ -24,14 +24,14 @@ from slir.jobs import Job
 from slir.staging import _lock, _unlock
 
 SUFFIX = ".slir-tiles"
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, eq=False)
 class Tile:
     """What a piece of a plane became.
 
-    said: as JSON: "sigma" and "residual", "warnings", "spans" of windows, "reason" of an error map.
+    said: as JSON: "sigma" and "residual", "warnings", "spans" of windows, "reason" of `slir.streams.Work.errors`.
     """
 
     pixels: np.ndarray

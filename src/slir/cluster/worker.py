@@ -125,7 +125,7 @@ def decide(token: str, plane: int) -> tuple[Decision, tuple[str, ...]]:
     """What is the same for all tiles of a plane, from a sample; and warnings."""
     bench = _bench(token)
     with using_threads(1), caught() as told:
-        decision = streams.Windows(bench.source, plane, bench.work).decision
+        decision = streams.Windows(bench.source, plane, bench.work, errors=bench.kit.job.error_map).decision
     return decision.light(), told()
 
 
@@ -144,10 +144,12 @@ def restore_tile(token: str, plane: int, number: int, decided: tuple[Decision, t
 
 
 def _window(bench: _Bench, plane: int, number: int, decision: Decision, told: tuple[str, ...]) -> Tile:
-    windows = streams.Windows(bench.source, plane, bench.work, decision.with_model(bench.work.model))
-    picture, found = windows.restored(bench.pieces[number])
-    said = {"sigma": found[0].tolist(), "residual": found[1].tolist(), "spans": decision.spans, "warnings": told}
-    return Tile(picture.pixels, said, picture.alpha)
+    decision = decision.with_model(bench.work.model)
+    windows = streams.Windows(bench.source, plane, bench.work, decision, errors=bench.kit.job.error_map)
+    part = windows.restored(bench.pieces[number])
+    sigma, residual = part.found.tolist()
+    said = {"sigma": sigma, "residual": residual, "spans": decision.spans, "warnings": told, "reason": part.reason}
+    return Tile(part.picture.pixels, said, part.picture.alpha, part.error)
 
 
 class _Kept:
@@ -160,7 +162,7 @@ class _Kept:
     def write(self, picture: Picture, *, plane: int) -> None:
         self.picture = picture
 
-    def errors(self, plane: int, error: np.ndarray | None, reason: str) -> None:
+    def errors(self, plane: int, error: np.ndarray | None, reason: str, window: streams.Window | None) -> None:
         self.error, self.reason = error, reason
 
 

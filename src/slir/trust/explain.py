@@ -108,7 +108,8 @@ def explain(y: Tensor, operator: Operator, model: Model, sigma: float, row: int,
         raise InputError("k", "be at least 1", k, "16 is a good number to look at.")
     if model.splitting == "admm":
         raise SlirError("ADMM's pulls depend on all that went before; splitting='hqs' can be explained.")
-    piece = piece_around(shape, operator, model, row // operator.scale, col // operator.scale)
+    pixel = [slice(at // operator.scale, at // operator.scale + 1) for at in (row, col)]
+    piece = piece_around(shape, operator, model, (pixel[0], pixel[1]))
     seen, part = (y, operator) if piece.operator is None else (y[piece.seen], piece.operator)
     start = (0, 0) if piece.operator is None else (piece.seen[0].start, piece.seen[1].start)
     unit = expected_error(operator, least_noise(sigma), operator.x_shape(shape)) if model.learnt else None

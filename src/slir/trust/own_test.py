@@ -6,9 +6,11 @@ same model, it shows how far errors lie from those that were expected,
     ρᵢ = log mean |x̂₂ − x₂| / ê₂,        x₂ = means of 2×2 pixels of x̂,   x̂₂ restored from Bx₂ + noise
 
 in each fifth i of its pixels by ê₂. Where they do at half the size, they mostly do at the whole. With dᵢ = ρᵢ − ρ̄ᵢ, and
-d their mean, the i-th fifth of the whole's pixels by ê, and between the middles of fifths what lies between, becomes
+d their mean, the i-th fifth of the pixels by ê, and between the middles of fifths what lies between, becomes
 
     ê ← ê · exp(b d + c (dᵢ − d))        with b, c and ρ̄ learnt from training crops (`slir.trust.record`)
+
+Of a large picture the middle is tested, and says where fifths begin.
 """
 
 from __future__ import annotations
@@ -79,15 +81,29 @@ class OwnTest:
         mean = away.mean()
         return (self.level * mean + self.form * (away - mean)).clamp(-MOST_LOG, MOST_LOG)
 
-    def correct(self, error: Tensor, found: Tensor) -> Tensor:
-        """ê after the test: (H, W), in place where that is one piece of memory. Where it is 0 it stays so."""
+    def correction(self, error: Tensor, found: Tensor) -> Correction | None:
+        """What ρᵢ say of maps like this one. None where it has no errors."""
         flat = error.reshape(-1)
         some = flat[:: max(1, len(flat) // MARKS)]
         some = some[some > 0]
         if len(some) == 0:
-            return error
+            return None
         middles = (torch.arange(PARTS, device=error.device) + 0.5) / PARTS
-        places, factors = torch.quantile(some, middles.to(some)).log(), self.log_factors(found).to(error)
+        places = torch.quantile(some, middles.to(some)).log()
+        return Correction(tuple(places.tolist()), tuple(self.log_factors(found).tolist()))
+
+
+@dataclass(frozen=True)
+class Correction:
+    """log ê in the middle of each part, and the logarithm of what it is multiplied with there."""
+
+    places: tuple[float, ...]
+    log_factors: tuple[float, ...]
+
+    def apply(self, error: Tensor) -> Tensor:
+        """ê after the test: (H, W), in place where that is one piece of memory. Where it is 0 it stays so."""
+        flat = error.reshape(-1)
+        places, factors = (torch.tensor(own).to(error) for own in (self.places, self.log_factors))
         for few in chunks(len(flat), MARKS):
             own = flat[few]
             own *= interpolate(own.clamp(min=torch.finfo(own.dtype).tiny).log(), places, factors).exp_()
@@ -95,8 +111,9 @@ class OwnTest:
 
 
 def found_in(x: Tensor, operator: Operator, model: Model, sigma: float) -> Tensor | None:
-    """ρᵢ (PARTS,) of an x̂ in the range's units, (H, W); None where it cannot be tested so, for whatever reason."""
-    half = F.avg_pool2d(_middle(x)[None, None], 2)[0, 0]
+    """ρᵢ (PARTS,) of an x̂ in the range's units, (H, W), or its middle; None where that cannot be tested so, for
+    whatever reason."""
+    half = F.avg_pool2d(x[None, None], 2)[0, 0]
     try:
         return _tried(half, operator, model, sigma)
     except (SlirError, RuntimeError, ValueError):  # an operator that fits one size alone, a PSF too wide, no memory
@@ -173,12 +190,8 @@ def _for_half(operator: Operator, shape: Shape) -> tuple[Operator, Shape]:
     return Mask(operator.missing[rows, cols]), shape
 
 
-def _middle(x: Tensor) -> Tensor:
-    rows, cols = (_middle_of(length) for length in x.shape)
-    return x[rows, cols]
-
-
-def _middle_of(length: int) -> slice:
-    side = min(length, MOST, max(WHOLE, round(SHARE * length)))
-    first = (length - side) // 2
-    return slice(first, first + side)
+def middle(shape: Shape) -> tuple[slice, slice]:
+    """What is tested of a picture of this shape."""
+    sides = [min(length, MOST, max(WHOLE, round(SHARE * length))) for length in shape]
+    rows, cols = (slice((whole - own) // 2, (whole + own) // 2) for whole, own in zip(shape, sides))
+    return rows, cols

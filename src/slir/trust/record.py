@@ -16,7 +16,7 @@ from slir.trust import own_test
 from slir.trust.evidence import weights_spread
 from slir.trust.expected import ErrorModel, fit_error_model, gather
 from slir.trust.intervals import Calibration, calibrate_errors
-from slir.trust.own_test import OwnTest
+from slir.trust.own_test import Correction, OwnTest
 from slir.views import State
 
 if TYPE_CHECKING:
@@ -80,11 +80,21 @@ def expected_error_map(state: State, model: Model, *, exact: bool = False) -> Te
 
 def tested(x: Tensor, error: Tensor, operator: Operator, model: Model, sigma: float, unit: float) -> Tensor:
     """ê after the picture's own test; what was before it is not kept. x: x̂ on the pixels that y shows, range 1."""
+    part = own_test.middle((x.shape[0], x.shape[1]))
+    found = what_test_says(x[part], error[part], operator, model, sigma, unit)
+    return error if found is None else found.apply(error)
+
+
+def what_test_says(
+    x: Tensor, error: Tensor, operator: Operator, model: Model, sigma: float, unit: float
+) -> Correction | None:
+    """By what a picture's errors are to be multiplied, from its middle (`own_test.middle`): x̂ in range 1 and ê there.
+    None where nothing was learnt of it, or it cannot be tested."""
     trust = model.trust
     if not isinstance(trust, Trust) or trust.own is None or trust.reason(operator, sigma, unit):
-        return error
+        return None
     found = own_test.found_in(x, operator, model, sigma)
-    return error if found is None else trust.own.correct(error, found)
+    return None if found is None else trust.own.correction(error, found)
 
 
 def learn_trust(crew: Crew, models: Sequence[Model], what: dict[str, Any], *, seed: int = 0) -> Trust:
@@ -122,8 +132,9 @@ def learn_trust(crew: Crew, models: Sequence[Model], what: dict[str, Any], *, se
     test = learn_own_test(found, errors.split(sizes), hoped, pictures, grains)
     if test is None:
         return trust
-    corrected = torch.cat([one if own is None else test.correct(one.clone(), own) for one, own in zip(hoped, found)])
-    shift = corrected.log() - torch.cat(hoped).log()
+    corrections = (None if own is None else test.correction(one, own) for one, own in zip(hoped, found))
+    corrected = [one if own is None else own.apply(one.clone()) for one, own in zip(hoped, corrections)]
+    shift = torch.cat(corrected).log() - torch.cat(hoped).log()
     return replace(trust, calibration=calibrate_errors(expected, errors, shift), own=test)
 
 
@@ -161,6 +172,7 @@ def _own_test(case: Case, model: Model) -> Case:
     state = case.state
     noise = state.sigma * state.unit
     x = state.x[case.inside] * state.unit
+    x = x[own_test.middle((x.shape[0], x.shape[1]))]
     model = model.to(x.device)
     own = own_test.found_in(x, state.operator, model, 0.0 if noise <= 1.01 * ROUNDING else noise)
     return replace(case, own=own)
