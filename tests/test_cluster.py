@@ -231,13 +231,14 @@ def test_a_file_becomes_the_same_bytes(
 
 
 @pytest.mark.usefixtures("small_tiles")
-def test_error_maps_of_tiles_become_the_same_bytes(folder: Path, client: Any) -> None:
+@pytest.mark.parametrize("threads", [1, 2])
+def test_error_maps_of_tiles_become_the_same_bytes(threads: int, folder: Path, client: Any) -> None:
     own = OwnTest(0.7, 0.7, (-0.3,) * PARTS, ((-1.5, 1.5),) * PARTS)
     known: Any = shipped_model("denoise").trust
     trust = replace(known, own=own, sigma=(1e-4, 1.0), unit=(1e-6, 10.0))
     replace(SMALL, trust=trust).save(str(folder / "model.safetensors"))
-    wanted = run_here(job(folder, "here.tif", error_map=True), sidecar=False)
-    found = files.run(job(folder, "out.tif", error_map=True), client)
+    wanted = run_here(job(folder, "here.tif", error_map=True, threads=threads), sidecar=False)
+    found = files.run(job(folder, "out.tif", error_map=True, threads=threads), client)
     assert found.warnings == wanted.warnings
     for name in ("out.tif", "out.error.tif", "out.error.png"):
         assert digest(folder / name) == digest(folder / name.replace("out", "here"))

@@ -26,6 +26,7 @@ from slir.trust.own_test import PARTS, PICTURES, OwnTest, found_in, learn, log_s
 from slir.trust.record import Trust, learn_own_test
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+ALL = (slice(None), slice(None))
 
 PSF = np.outer(np.hanning(7)[1:-1], np.hanning(7)[1:-1])
 PSF /= PSF.sum()
@@ -62,7 +63,7 @@ CASES = [
 @pytest.mark.parametrize(("name", "operator", "sigma"), CASES, ids=[case[0] for case in CASES])
 def test_it_is_a_restoration_of_half_the_size(name: str, operator: Operator, sigma: float, grey: torch.Tensor) -> None:
     model = shipped_model(name)
-    found = found_in(grey, operator, model, sigma)
+    found = found_in(grey, ALL, operator, model, sigma)
     half = grey.reshape(64, 2, 72, 2).mean((1, 3))
     other = Mask(operator.missing[32:96, 36:108]) if isinstance(operator, Mask) else operator
     y = other.forward(half)
@@ -108,7 +109,7 @@ def test_large_pictures_are_tested_in_their_middle(grey: torch.Tensor) -> None:
 
 def test_differences_of_colours_lie_around_zero(grey: torch.Tensor) -> None:
     model = shipped_model("denoise")
-    found, lower = (found_in(own, Identity(), model, 0.1) for own in (grey, grey - 0.5))
+    found, lower = (found_in(own, ALL, Identity(), model, 0.1) for own in (grey, grey - 0.5))
     assert found is not None
     assert lower is not None
     assert torch.allclose(lower, found, atol=2e-3)
@@ -116,13 +117,13 @@ def test_differences_of_colours_lie_around_zero(grey: torch.Tensor) -> None:
 
 def test_where_there_is_none(grey: torch.Tensor) -> None:
     model = shipped_model("denoise")
-    assert found_in(grey[:40], Identity(), model, 0.1) is not None
-    assert found_in(grey[:30], Identity(), model, 0.1) is None  # too small
+    assert found_in(grey[:40], ALL, Identity(), model, 0.1) is not None
+    assert found_in(grey[:30], ALL, Identity(), model, 0.1) is None  # too small
     fixed = Linear(scipy.sparse.eye(128 * 144), (128, 144), (128, 144))
-    assert found_in(grey, fixed, model, 0.1) is None  # fits one size alone
+    assert found_in(grey, ALL, fixed, model, 0.1) is None  # fits one size alone
     few = torch.zeros(128, 144, dtype=torch.bool)
     few[3:9, 5:80] = True
-    assert found_in(grey, Mask(few), shipped_model("inpaint"), 0.0) is None  # hardly an error to be seen
+    assert found_in(grey, ALL, Mask(few), shipped_model("inpaint"), 0.0) is None  # hardly an error to be seen
 
 
 def drawn(draw: np.random.Generator, count: int, level: float, form: float) -> tuple[np.ndarray, np.ndarray]:
@@ -268,11 +269,11 @@ class OneSize(Identity):
 
 def test_a_test_that_fails_says_nothing(grey: torch.Tensor) -> None:
     wide = Blur(np.ones((71, 71)) / 71**2)  # wider than half of the picture
-    assert found_in(grey, wide, shipped_model("deblur"), 0.01) is None
-    assert found_in(grey, OneSize(), shipped_model("denoise"), 0.1) is None
+    assert found_in(grey, ALL, wide, shipped_model("deblur"), 0.01) is None
+    assert found_in(grey, ALL, OneSize(), shipped_model("denoise"), 0.1) is None
     corner = torch.zeros(128, 144, dtype=torch.bool)
     corner[32:96, 36:108] = True  # all that the test would see
-    assert found_in(grey, Mask(corner), shipped_model("inpaint"), 0.0) is None
+    assert found_in(grey, ALL, Mask(corner), shipped_model("inpaint"), 0.0) is None
     model = with_test(shipped_model("deblur"), same(0.5, 0.0, (-1.0, 1.0)))
     y = wide.forward(grey)
     assert restore_tiled(y, wide, model, sigma=0.01, errors=True).error is not None
@@ -300,7 +301,7 @@ def test_the_whole_map_is_scaled_by_it(name: str, operator: Operator, sigma: flo
     assert bare.error is not None
     assert whole.error is not None
     assert tiles.error is not None
-    found = found_in(whole.x, operator, model, sigma)
+    found = found_in(whole.x, ALL, operator, model, sigma)
     assert found is not None
     assert torch.allclose(whole.error, bare.error * math.exp(0.5 * (float(found.mean()) + 0.9)), rtol=1e-5)
     assert torch.allclose(tiles.error, whole.error, rtol=0.02)

@@ -17,7 +17,8 @@ from slir import io, streams, treatment
 from slir.defaults import demo_picture, shipped_model
 from slir.io import Picture
 from slir.jobs import Job, run
-from slir.trust import files
+from slir.operators import Identity
+from slir.trust import files, own_test
 from slir.trust.own_test import PARTS, OwnTest
 from test_tiles import cascade
 
@@ -312,19 +313,23 @@ def sure(monkeypatch: pytest.MonkeyPatch, windows: list[Any]) -> list[Any]:
 
 
 @pytest.mark.filterwarnings("ignore:The result does not explain", "ignore:The PSF looks")  # drawn at random
-@pytest.mark.parametrize("task", ["denoise", "colours", "deblur", "upsample", "inpaint"])
+@pytest.mark.parametrize("task", ["denoise", "colours", "deblur", "upsample", "inpaint", "inpaint the rest"])
 def test_windows_have_the_error_map_of_the_whole(
     task: str, tmp_path: Path, sure: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pixels, settings = large(colour=task == "colours"), {"sigma": 10.0, "error_map": True}
     mask = np.random.default_rng(1).random(pixels.shape[:2]) < 0.3
+    if task == "inpaint the rest":  # far less is known beside the middle
+        mask[:, :90] |= np.random.default_rng(2).random(mask[:, :90].shape) < 0.9
+        mask[:, -90:] |= np.random.default_rng(3).random(mask[:, -90:].shape) < 0.9
     if task == "deblur":
         settings["psf"] = slir.psf.motion(5, 30)
     elif task == "upsample":
         pixels, settings["factor"] = pixels[:128], 2
-    elif task == "inpaint":
+    elif task.startswith("inpaint"):
         io.write(tmp_path / "mask.png", Picture(mask.astype(np.uint8) * 255))
         settings |= {"mask": tmp_path / "mask.png", "sigma": 0.0}
+    kind = {"colours": "denoise"}.get(task, task.split()[0])
     tests: list[Any] = []
     decided = streams.decide_errors
 
@@ -333,16 +338,16 @@ def test_windows_have_the_error_map_of_the_whole(
         return tests[-1]
 
     monkeypatch.setattr(streams, "decide_errors", decide)
-    restored(tmp_path, pixels, task.replace("colours", "denoise"), **settings)
+    restored(tmp_path, pixels, kind, **settings)
     found = tifffile.imread(tmp_path / "out.error.tif")
     assert len(sure) > 3
     assert [None in test.corrections for test in tests] == [False]  # one, of all planes
     monkeypatch.setattr(streams, "LARGE", 2**24)
-    restored(tmp_path, pixels, task.replace("colours", "denoise"), **settings)
+    restored(tmp_path, pixels, kind, **settings)
     wanted = tifffile.imread(tmp_path / "out.error.tif")
     assert found.shape == wanted.shape
     assert (found.dtype, wanted.dtype) == (np.float32, np.float32)
-    if task == "inpaint":
+    if kind == "inpaint":
         np.testing.assert_array_equal(found > 0, mask)
     # This model's halo is shorter than the windows that evidence is seen in; those of models that ship are not.
     ratio = found[wanted > 0] / wanted[wanted > 0]
@@ -360,6 +365,47 @@ def test_error_maps_by_windows_of_a_model_that_ships(tmp_path: Path, monkeypatch
     np.testing.assert_allclose(maps[0], maps[1], rtol=1e-2)
 
 
+def test_a_plane_whose_middle_is_missing_has_a_map_without_a_test(
+    tmp_path: Path, sure: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "tile_side", lambda *about: 300)  # windows that see beyond it
+    pixels = large()[:128, :330]
+    mask = np.zeros(pixels.shape, np.uint8)
+    mask[own_test.middle(mask.shape)] = 255
+    io.write(tmp_path / "mask.png", Picture(mask))
+    restored(tmp_path, pixels, "inpaint", sigma=0.0, mask=tmp_path / "mask.png", error_map=True)
+    np.testing.assert_array_equal(tifffile.imread(tmp_path / "out.error.tif") > 0, mask > 0)
+
+
+def a_bank(folder: Path, trust: Any = None, **settings: Any) -> Path:
+    """The file of a model of the paper's kind."""
+    told: dict[str, Any] = {"m": 60, "stages": 1, "size": 6, "window": 6, "weights": "nw", **settings}
+    model = slir.paper_model([demo_picture()[:128, :128]], Identity(), 10 / 255, **told)
+    replace(model, trust=trust).save(str(folder / "model.safetensors"))
+    return folder / "model.safetensors"
+
+
+def test_maps_of_the_papers_kind_fit_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their spread is seen on a grid of its own."""
+    model, maps = a_bank(tmp_path, loss="squared", stride=1), []
+    for large_from in (1, 2**24):
+        monkeypatch.setattr(streams, "LARGE", large_from)
+        monkeypatch.setattr(streams, "tile_side", lambda *about: 64)
+        restored(tmp_path, large()[:100, :263], "denoise", sigma=10.0, model=model, error_map=True)
+        maps.append(tifffile.imread(tmp_path / "out.error.tif"))
+    np.testing.assert_allclose(maps[0], maps[1], rtol=1e-2, atol=1e-2)
+
+
+def test_asking_for_errors_changes_no_pixel(tmp_path: Path, sure: list[Any]) -> None:
+    """Not even with a solver that draws at random."""
+    known: Any = treatment.default_model(Identity(), 0.1).trust
+    model = a_bank(tmp_path, known, loss="euclidean", stride=3, solver="sdca")
+    asked: dict[str, Any] = {"sigma": 10.0, "model": model}
+    both = [restored(tmp_path, large()[:128, :300], "denoise", error_map=own, **asked) for own in (False, True)]
+    assert len(sure) > 3
+    np.testing.assert_array_equal(both[0].pixels, both[1].pixels)
+
+
 def test_error_maps_by_windows_know_what_is_missing(tmp_path: Path, sure: list[Any]) -> None:
     pixels = large(dtype="float32")[:128]
     pixels[:, :330] = np.nan  # some windows have no pixel
@@ -368,6 +414,8 @@ def test_error_maps_by_windows_know_what_is_missing(tmp_path: Path, sure: list[A
     error = tifffile.imread(tmp_path / "out.error.tif")
     np.testing.assert_array_equal(np.isnan(error), np.isnan(pixels))
     assert (error[~np.isnan(error)] > 0).all()
+    restored(tmp_path, pixels, "denoise", sigma=0.0, data_range=1.0, error_map=True)  # as it came
+    np.testing.assert_array_equal(np.isnan(tifffile.imread(tmp_path / "out.error.tif")), np.isnan(pixels))
 
 
 def test_what_came_back_as_it_was_has_no_error(tmp_path: Path, sure: list[Any]) -> None:

@@ -9,6 +9,7 @@ inpainting is what fills them for good.
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ import torch
 from slir import tasks
 from slir.arrays import DataRange
 from slir.compute import pick_device
-from slir.errors import InputError, SlirWarning
+from slir.errors import FullError, InputError, SlirWarning
 from slir.io import Picture, Sink, Source
 from slir.model import Model
 from slir.noise import estimate_sigma
@@ -180,6 +181,7 @@ def _by_windows(source: Source, plane: int, sink: Sink, work: Work, progress: Pr
     lead = windows.decision.treatment.model_for(windows.decision.operator, windows.device)
     side = tile_side(lead, windows.device, source.size, work.operator(source.size))
     pieces = pieces_of(source.size, work, lead, side)
+    windows.test()
     found = []
     for number, piece in enumerate(pieces):
         if progress is not None:
@@ -226,8 +228,8 @@ class Part:
 class Windows:
     """A plane that is read and restored by windows.
 
-    decision: what is the same for all of them; None decides it from a sample, and from the plane's own test where
-    errors to expect are asked for.
+    decision: what is the same for all of them; None decides it from a sample. errors: whether errors to expect are
+    asked for; these want the plane's own `test` first.
     """
 
     def __init__(
@@ -237,7 +239,7 @@ class Windows:
         self.device = pick_device(work.device)
         self.axis = -1 if source.colour else None
         self.generator = torch.Generator().manual_seed(work.seed)
-        self.decision = self._tested(self._decided()) if decision is None else decision
+        self.decision = self._decided() if decision is None else decision
 
     def _decided(self) -> Decision:
         blocks, holes = zip(*(self._block(window) for window in sample(self.source.size)))
@@ -256,24 +258,34 @@ class Windows:
         missing = self.work.blank(pixels, *window)
         return covered(pixels, missing), missing
 
-    def _tested(self, decision: Decision) -> Decision:
-        """With what the plane's own test says, where errors are asked for and the model has learnt of it."""
-        size, factor = self.source.size, self.work.factor
+    def test(self) -> None:
+        """The plane's own test, by its middle, where errors are asked for and the model has learnt what it says. Where
+        it cannot be done, errors stay as they are expected without it."""
+        decision, size, factor = self.decision, self.source.size, self.work.factor
+        if not self.errors or decision.treatment.leaves(decision.operator):
+            return
         lead = decision.treatment.model_for(decision.operator, self.device)
-        learnt = lead.trust is not None and lead.trust.own is not None
-        if not self.errors or not learnt or decision.treatment.leaves(decision.operator):
-            return decision
+        told = zip(decision.treatment.noises(), decision.units)
+        if (
+            lead.trust is None
+            or lead.trust.own is None
+            or all(lead.trust.reason(decision.operator, noise, unit or 1.0) for noise, unit in told)
+        ):
+            return
         wanted = own_test.middle((factor * size[0], factor * size[1]))
         coarse = [slice(axis.start // factor, -(-axis.stop // factor)) for axis in wanted]
         piece = piece_around(size, self.work.operator(size), lead, (coarse[0], coarse[1]))
-        picture = self.source.read(self.plane, *piece.seen)
-        missing = self.work.blank(picture.pixels, *piece.seen)
-        if missing.all():
-            return decision
         starts = [axis.start - factor * seen.start for axis, seen in zip(wanted, piece.seen)]
         rows, cols = (slice(start, start + axis.stop - axis.start) for start, axis in zip(starts, wanted))
+        picture = self.source.read(self.plane, *piece.seen)
+        missing = self.work.blank(picture.pixels, *piece.seen)
+        if missing.all() or (self.work.task == "inpaint" and self._is_done(missing[rows, cols])):
+            return
         filled, operator = self._without_holes(picture, missing, piece)
-        return decide_errors(filled, operator, decision, (rows, cols), **self._told)
+        # Of a generator of its own: windows draw what they would without a test.
+        own = {**self._told, "generator": torch.Generator().manual_seed(self.work.seed)}
+        with contextlib.suppress(FullError):
+            self.decision = decide_errors(filled, operator, decision, (rows, cols), **own)
 
     def restored(self, piece: Piece) -> Part:
         """What a piece answers for."""
@@ -290,6 +302,8 @@ class Windows:
         blank = np.zeros((*_sides(within), *picture.pixels.shape[2:]), np.float32) if self.errors else None
         if self._is_done(missing[piece.within]):
             untouched = self.decision.treatment.leaves(self.decision.operator)
+            if blank is not None and self.work.task != "inpaint":
+                blank = _emptied(blank, missing[piece.within], factor)
             return Part(own, nothing, blank, UNTOUCHED if untouched else "")
         alpha = _alpha(picture, self.work)
         alpha = None if alpha is None else alpha[within]

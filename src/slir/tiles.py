@@ -17,10 +17,11 @@ from torch import Tensor
 
 from slir.cascade import LearntStage, expected_error, least_noise
 from slir.compute import chunks, memory_for_tiles
-from slir.model import Model
+from slir.model import Model, Stage
 from slir.operators import Operator
 from slir.operators.base import Shape
 from slir.restoration import Progress, Restoration, restore
+from slir.trust.evidence import WIDE, spread_stride
 from slir.trust.record import tested
 from slir.views import Similar
 
@@ -151,6 +152,8 @@ def period(model: Model) -> int:
     steps = [1]
     for stage in model.stages:
         steps.append(stage.stride)
+        if isinstance(stage, Stage):
+            steps.append(spread_stride(stage))
         if isinstance(stage, LearntStage):
             steps += [view.stride * view.scale for view in stage.views if isinstance(view, Similar)]
     return lcm(*steps)
@@ -166,7 +169,8 @@ def halo(model: Model, operator: Operator) -> int:
     for stage in model.stages:
         similar = [view for view in getattr(stage, "views", ()) if isinstance(view, Similar)]
         looks.append(max((view.scale * (view.radius + (view.like or view.size)) for view in similar), default=0))
-    return sum(stage.size for stage in model.stages) + sum(sorted(looks)[-FAR:]) + 4 * operator.reach
+    felt = sum(stage.size for stage in model.stages) + sum(sorted(looks)[-FAR:]) + 4 * operator.reach
+    return max(felt, WIDE)  # so far errors to expect look
 
 
 def _margin(model: Model, operator: Operator) -> int:

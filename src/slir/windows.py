@@ -140,12 +140,12 @@ def decide_errors(
     """
     _, planes = _planes(pixels, decision, data_range, channel_axis, device)
     outcomes = _restored(planes, operator, decision, generator, errors=True).outcomes
-    seen = Mask(operator.missing[part]) if isinstance(operator, Mask) else decision.operator
+    seen = operator if isinstance(operator, Mask) else decision.operator
     corrections = []
     for number, (outcome, noise) in enumerate(zip(outcomes, decision.treatment.noises())):
         model, found = decision.treatment.model_for(decision.operator, device, number), None
         if outcome.error is not None:
-            found = what_test_says(outcome.x[part], outcome.error[part], seen, model, noise, outcome.unit)
+            found = what_test_says(outcome.x, outcome.error, part, seen, model, noise, outcome.unit)
         corrections.append(found)
     return replace(decision, corrections=tuple(corrections))
 

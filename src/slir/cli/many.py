@@ -118,8 +118,8 @@ ErrorMap = Annotated[
     typer.Option(
         "--error-map",
         help="Write the errors to expect beside each output: OUT.error.tif with the root mean square error of every "
-        "pixel, in pixel values, and OUT.error.png as a picture, OUT without its suffix. Planes of more than 16 "
-        "megapixels, which are restored by windows, get none.",
+        "pixel, in pixel values, and OUT.error.png as a picture, OUT without its suffix. Of planes of more than 16 "
+        "megapixels the picture is drawn smaller.",
         rich_help_panel=OUTPUT,
     ),
 ]

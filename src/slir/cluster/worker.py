@@ -122,11 +122,14 @@ def lead_model(work: streams.Work, source: io.Source) -> Model:
 
 
 def decide(token: str, plane: int) -> tuple[Decision, tuple[str, ...]]:
-    """What is the same for all tiles of a plane, from a sample; and warnings."""
+    """What is the same for all tiles of a plane, from a sample and from its own test; and warnings."""
     bench = _bench(token)
-    with using_threads(1), caught() as told:
-        decision = streams.Windows(bench.source, plane, bench.work, errors=bench.kit.job.error_map).decision
-    return decision.light(), told()
+    with caught() as told:
+        with using_threads(1):
+            windows = streams.Windows(bench.source, plane, bench.work, errors=bench.kit.job.error_map)
+        with using_threads(bench.kit.job.threads):
+            windows.test()
+    return windows.decision.light(), told()
 
 
 def restore_tile(token: str, plane: int, number: int, decided: tuple[Decision, tuple[str, ...]] | None) -> float:

@@ -91,13 +91,18 @@ def box(image: Tensor, radius: int) -> Tensor:
     return image
 
 
+def spread_stride(stage: Stage) -> int:
+    """Of the coarse grid."""
+    return max(1, stage.size // 2)
+
+
 def weights_spread(state: State, stage: Stage) -> Tensor:
     """E[(x − E x)²] under a bank's weights, per pixel, the mean over the patches of a coarse grid: (H, W).
 
     Weights that may be negative make it negative in places; these count as none.
     """
     fitted = stage.prior.fitted
-    grid = PatchGrid((state.x.shape[0], state.x.shape[1]), stage.size, max(1, stage.size // 2))
+    grid = PatchGrid((state.x.shape[0], state.x.shape[1]), stage.size, spread_stride(stage))
     total = torch.zeros_like(state.x)
     count = grid.counts(state.x)
     for rows in grid.bands(1024):

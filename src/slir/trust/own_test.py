@@ -110,13 +110,13 @@ class Correction:
         return flat.view(error.shape)
 
 
-def found_in(x: Tensor, operator: Operator, model: Model, sigma: float) -> Tensor | None:
-    """ρᵢ (PARTS,) of an x̂ in the range's units, (H, W), or its middle; None where that cannot be tested so, for
-    whatever reason."""
-    half = F.avg_pool2d(x[None, None], 2)[0, 0]
+def found_in(x: Tensor, part: tuple[slice, slice], operator: Operator, model: Model, sigma: float) -> Tensor | None:
+    """ρᵢ (PARTS,) of a part of x̂, in the range's units: (H, W). A mask is that of all of x. None where it cannot be
+    tested, for whatever reason."""
+    half = F.avg_pool2d(x[part][None, None], 2)[0, 0]
     try:
-        return _tried(half, operator, model, sigma)
-    except (SlirError, RuntimeError, ValueError):  # an operator that fits one size alone, a PSF too wide, no memory
+        return _tried(half, Mask(operator.missing[part]) if isinstance(operator, Mask) else operator, model, sigma)
+    except (SlirError, RuntimeError, ValueError):  # an operator that fits one size alone, no pixel known, no memory
         return None
 
 

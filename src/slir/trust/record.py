@@ -81,20 +81,29 @@ def expected_error_map(state: State, model: Model, *, exact: bool = False) -> Te
 def tested(x: Tensor, error: Tensor, operator: Operator, model: Model, sigma: float, unit: float) -> Tensor:
     """ê after the picture's own test; what was before it is not kept. x: x̂ on the pixels that y shows, range 1."""
     part = own_test.middle((x.shape[0], x.shape[1]))
-    found = what_test_says(x[part], error[part], operator, model, sigma, unit)
+    found = what_test_says(x, error, part, operator, model, sigma, unit)
     return error if found is None else found.apply(error)
 
 
 def what_test_says(
-    x: Tensor, error: Tensor, operator: Operator, model: Model, sigma: float, unit: float
+    x: Tensor,
+    error: Tensor,
+    part: tuple[slice, slice],
+    operator: Operator,
+    model: Model,
+    sigma: float,
+    unit: float,
 ) -> Correction | None:
-    """By what a picture's errors are to be multiplied, from its middle (`own_test.middle`): x̂ in range 1 and ê there.
-    None where nothing was learnt of it, or it cannot be tested."""
+    """By what a picture's errors are to be multiplied, from the part of it that is its middle (`own_test.middle`).
+
+    x: x̂ of the picture, or of a window that holds that part, range 1. error: ê there. operator: of the picture; a mask
+    is that of x. None where nothing was learnt of it, or it cannot be tested.
+    """
     trust = model.trust
     if not isinstance(trust, Trust) or trust.own is None or trust.reason(operator, sigma, unit):
         return None
-    found = own_test.found_in(x, operator, model, sigma)
-    return None if found is None else trust.own.correction(error, found)
+    found = own_test.found_in(x, part, operator, model, sigma)
+    return None if found is None else trust.own.correction(error[part], found)
 
 
 def learn_trust(crew: Crew, models: Sequence[Model], what: dict[str, Any], *, seed: int = 0) -> Trust:
@@ -172,9 +181,8 @@ def _own_test(case: Case, model: Model) -> Case:
     state = case.state
     noise = state.sigma * state.unit
     x = state.x[case.inside] * state.unit
-    x = x[own_test.middle((x.shape[0], x.shape[1]))]
-    model = model.to(x.device)
-    own = own_test.found_in(x, state.operator, model, 0.0 if noise <= 1.01 * ROUNDING else noise)
+    part, model = own_test.middle((x.shape[0], x.shape[1])), model.to(x.device)
+    own = own_test.found_in(x, part, state.operator, model, 0.0 if noise <= 1.01 * ROUNDING else noise)
     return replace(case, own=own)
 
 
