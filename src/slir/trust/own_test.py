@@ -37,8 +37,11 @@ if TYPE_CHECKING:
 SHARE = 0.6
 """Of a side of x̂ that is tested, the middle: a third of the picture, and a tenth of its pixels restored again."""
 
-WHOLE, MOST = 256, 1024
-"""Pixels a side up to which all of x̂ is tested, and beyond which no more of it is."""
+SMALL_SHARE, SMALL = 0.75, 192
+"""Of small pictures more is tested, up to so many pixels a side: what few pixels tell is uncertain."""
+
+MOST = 1024
+"""Pixels a side of which no more is tested."""
 
 SMALLEST, FEWEST = 16, 500
 """Pixels a side that are restored, and those that must have errors."""
@@ -192,6 +195,6 @@ def _for_half(operator: Operator, shape: Shape) -> tuple[Operator, Shape]:
 
 def middle(shape: Shape) -> tuple[slice, slice]:
     """What is tested of a picture of this shape."""
-    sides = [min(length, MOST, max(WHOLE, round(SHARE * length))) for length in shape]
+    sides = [min(MOST, max(round(SHARE * length), min(SMALL, round(SMALL_SHARE * length)))) for length in shape]
     rows, cols = (slice((whole - own) // 2, (whole + own) // 2) for whole, own in zip(shape, sides))
     return rows, cols

@@ -177,12 +177,12 @@ def _evidence_at(case: Case, some: Tensor, stage: AnyStage) -> tuple[tuple[str, 
 
 
 def _own_test(case: Case, model: Model) -> Case:
-    """With ρᵢ of what was restored."""
+    """With ρᵢ of what was restored: of all of it, since a crop stands for the middle of a larger picture."""
     state = case.state
     noise = state.sigma * state.unit
     x = state.x[case.inside] * state.unit
-    part, model = own_test.middle((x.shape[0], x.shape[1])), model.to(x.device)
-    own = own_test.found_in(x, part, state.operator, model, 0.0 if noise <= 1.01 * ROUNDING else noise)
+    everything, model = (slice(None), slice(None)), model.to(x.device)
+    own = own_test.found_in(x, everything, state.operator, model, 0.0 if noise <= 1.01 * ROUNDING else noise)
     return replace(case, own=own)
 
 
