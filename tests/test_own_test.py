@@ -20,7 +20,7 @@ from slir.model import Model
 from slir.operators import Blur, Downsample, Identity, Linear, Mask, Operator
 from slir.restoration import restore
 from slir.tiles import restore_tiled
-from slir.trust import record
+from slir.trust import own_test, record
 from slir.trust.intervals import calibrate_errors
 from slir.trust.own_test import PARTS, PICTURES, OwnTest, found_in, learn, log_scores, middle
 from slir.trust.record import Trust, learn_own_test
@@ -63,12 +63,12 @@ CASES = [
 @pytest.mark.parametrize(("name", "operator", "sigma"), CASES, ids=[case[0] for case in CASES])
 def test_it_is_a_restoration_of_half_the_size(name: str, operator: Operator, sigma: float, grey: torch.Tensor) -> None:
     model = shipped_model(name)
-    found = found_in(grey, ALL, operator, model, sigma)
+    found = found_in(grey, ALL, operator, model, sigma, 0.05)
     half = grey.reshape(64, 2, 72, 2).mean((1, 3))
     other = Mask(operator.missing[32:96, 36:108]) if isinstance(operator, Mask) else operator
     y = other.forward(half)
     y = y + sigma * torch.randn(y.shape, generator=torch.Generator().manual_seed(0))
-    again = restore(y, other, model, sigma=sigma, errors=True)
+    again = restore(y, other, model, sigma=sigma, unit=0.05, errors=True)
     assert again.error is not None
     row, col, height, width = other.shown((y.shape[0], y.shape[1]))
     inside = (slice(row, row + height), slice(col, col + width))
@@ -108,9 +108,17 @@ def test_large_pictures_are_tested_in_their_middle(grey: torch.Tensor) -> None:
     assert not torch.equal(there, after(large, error))
 
 
+@pytest.mark.parametrize(
+    ("side", "factor", "worth"),
+    [(236, 1, False), (240, 1, True), (236, 2, False), (240, 2, True), (300, 3, False), (400, 3, True)],
+)
+def test_small_pictures_take_none(side: int, factor: int, worth: bool) -> None:
+    assert own_test.pays(middle((side, side)), Downsample(factor) if factor > 1 else Identity()) == worth
+
+
 def test_differences_of_colours_lie_around_zero(grey: torch.Tensor) -> None:
     model = shipped_model("denoise")
-    found, lower = (found_in(own, ALL, Identity(), model, 0.1) for own in (grey, grey - 0.5))
+    found, lower = (found_in(own, ALL, Identity(), model, 0.1, 0.05) for own in (grey, grey - 0.5))
     assert found is not None
     assert lower is not None
     assert torch.allclose(lower, found, atol=2e-3)
@@ -118,13 +126,13 @@ def test_differences_of_colours_lie_around_zero(grey: torch.Tensor) -> None:
 
 def test_where_there_is_none(grey: torch.Tensor) -> None:
     model = shipped_model("denoise")
-    assert found_in(grey[:40], ALL, Identity(), model, 0.1) is not None
-    assert found_in(grey[:30], ALL, Identity(), model, 0.1) is None  # too small
+    assert found_in(grey[:40], ALL, Identity(), model, 0.1, 0.05) is not None
+    assert found_in(grey[:30], ALL, Identity(), model, 0.1, 0.05) is None  # too small
     fixed = Linear(scipy.sparse.eye(128 * 144), (128, 144), (128, 144))
-    assert found_in(grey, ALL, fixed, model, 0.1) is None  # fits one size alone
+    assert found_in(grey, ALL, fixed, model, 0.1, 0.05) is None  # fits one size alone
     few = torch.zeros(128, 144, dtype=torch.bool)
     few[3:9, 5:80] = True
-    assert found_in(grey, ALL, Mask(few), shipped_model("inpaint"), 0.0) is None  # hardly an error to be seen
+    assert found_in(grey, ALL, Mask(few), shipped_model("inpaint"), 0.0, 0.05) is None  # hardly an error to be seen
 
 
 def drawn(draw: np.random.Generator, count: int, level: float, form: float) -> tuple[np.ndarray, np.ndarray]:
@@ -270,11 +278,11 @@ class OneSize(Identity):
 
 def test_a_test_that_fails_says_nothing(grey: torch.Tensor) -> None:
     wide = Blur(np.ones((71, 71)) / 71**2)  # wider than half of the picture
-    assert found_in(grey, ALL, wide, shipped_model("deblur"), 0.01) is None
-    assert found_in(grey, ALL, OneSize(), shipped_model("denoise"), 0.1) is None
+    assert found_in(grey, ALL, wide, shipped_model("deblur"), 0.01, 0.05) is None
+    assert found_in(grey, ALL, OneSize(), shipped_model("denoise"), 0.1, 0.05) is None
     corner = torch.zeros(128, 144, dtype=torch.bool)
     corner[32:96, 36:108] = True  # all that the test would see
-    assert found_in(grey, ALL, Mask(corner), shipped_model("inpaint"), 0.0) is None
+    assert found_in(grey, ALL, Mask(corner), shipped_model("inpaint"), 0.0, 0.05) is None
     model = with_test(shipped_model("deblur"), same(0.5, 0.0, (-1.0, 1.0)))
     y = wide.forward(grey)
     assert restore_tiled(y, wide, model, sigma=0.01, errors=True).error is not None
@@ -291,7 +299,10 @@ def test_beyond_what_was_calibrated_there_is_none(grey: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize(("name", "operator", "sigma"), CASES[:3], ids=[case[0] for case in CASES[:3]])
-def test_the_whole_map_is_scaled_by_it(name: str, operator: Operator, sigma: float, grey: torch.Tensor) -> None:
+def test_the_whole_map_is_scaled_by_it(
+    name: str, operator: Operator, sigma: float, grey: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_test, "pays", lambda part, operator: True)
     y = operator.forward(grey)
     y = y + sigma * torch.randn(y.shape, generator=torch.Generator().manual_seed(3))
     own = same(0.5, -0.9, (-2.0, 2.0))
@@ -302,7 +313,7 @@ def test_the_whole_map_is_scaled_by_it(name: str, operator: Operator, sigma: flo
     assert bare.error is not None
     assert whole.error is not None
     assert tiles.error is not None
-    found = found_in(whole.x, middle((whole.x.shape[0], whole.x.shape[1])), operator, model, sigma)
+    found = found_in(whole.x, middle((whole.x.shape[0], whole.x.shape[1])), operator, model, sigma, whole.unit)
     assert found is not None
     assert torch.allclose(whole.error, bare.error * math.exp(0.5 * (float(found.mean()) + 0.9)), rtol=1e-5)
     assert torch.allclose(tiles.error, whole.error, rtol=0.02)

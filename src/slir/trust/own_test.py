@@ -38,13 +38,18 @@ SHARE = 0.6
 """Of a side of x̂ that is tested, the middle: a third of the picture, and a tenth of its pixels restored again."""
 
 SMALL_SHARE, SMALL = 0.75, 192
-"""Of small pictures more is tested, up to so many pixels a side: what few pixels tell is uncertain."""
+"""Of small pictures more is tested, up to so many pixels a side: a smaller test is mostly border, where errors are
+larger."""
 
 MOST = 1024
 """Pixels a side of which no more is tested."""
 
 SMALLEST, FEWEST = 16, 500
-"""Pixels a side that are restored, and those that must have errors."""
+"""Pixels a side of y that are restored, and those that must have errors."""
+
+PAYS, PAYS_SIDE = 8000, 40
+"""Pixels that a test restores, and pixels a side of its y, from which on it is quick beside the restoration itself. Of
+smaller pictures it would take a third of the time and more, and what few pixels tell is mostly chance."""
 
 ALIKE = 1.5
 """How far the share of pixels that B shows may differ in the test."""
@@ -113,17 +118,20 @@ class Correction:
         return flat.view(error.shape)
 
 
-def found_in(x: Tensor, part: tuple[slice, slice], operator: Operator, model: Model, sigma: float) -> Tensor | None:
-    """ρᵢ (PARTS,) of a part of x̂, in the range's units: (H, W). A mask is that of all of x. None where it cannot be
-    tested, for whatever reason."""
+def found_in(
+    x: Tensor, part: tuple[slice, slice], operator: Operator, model: Model, sigma: float, unit: float
+) -> Tensor | None:
+    """ρᵢ (PARTS,) of a part of x̂, in the range's units: (H, W). A mask is that of all of x. unit: of the loop that
+    made it. None where it cannot be tested, for whatever reason."""
     half = F.avg_pool2d(x[part][None, None], 2)[0, 0]
     try:
-        return _tried(half, Mask(operator.missing[part]) if isinstance(operator, Mask) else operator, model, sigma)
+        seen = Mask(operator.missing[part]) if isinstance(operator, Mask) else operator
+        return _tried(half, seen, model, sigma, unit)
     except (SlirError, RuntimeError, ValueError):  # an operator that fits one size alone, no pixel known, no memory
         return None
 
 
-def _tried(half: Tensor, operator: Operator, model: Model, sigma: float) -> Tensor | None:
+def _tried(half: Tensor, operator: Operator, model: Model, sigma: float, unit: float) -> Tensor | None:
     from slir.restoration import restore  # which asks for what is expected
 
     other, shape = _for_half(operator, (half.shape[0], half.shape[1]))
@@ -132,7 +140,8 @@ def _tried(half: Tensor, operator: Operator, model: Model, sigma: float) -> Tens
     clean = half[: shape[0], : shape[1]].contiguous()
     generator = torch.Generator().manual_seed(0)
     y = degrade(clean, other, sigma, generator)
-    again = restore(y, other, model, sigma=sigma, errors=True, generator=generator)
+    own = unit if model.learnt else None
+    again = restore(y, other, model, sigma=sigma, unit=own, errors=True, generator=generator)
     if again.error is None:
         return None
     shown = (y.shape[0], y.shape[1])
@@ -191,6 +200,12 @@ def _for_half(operator: Operator, shape: Shape) -> tuple[Operator, Shape]:
     starts = [(whole - own) // 2 for whole, own in zip(operator.missing.shape, shape)]
     rows, cols = (slice(start, start + own) for start, own in zip(starts, shape))
     return Mask(operator.missing[rows, cols]), shape
+
+
+def pays(part: tuple[slice, slice], operator: Operator) -> bool:
+    """Whether a test of this part of a picture is worth its time."""
+    rows, cols = ((axis.stop - axis.start) // 2 for axis in part)
+    return rows * cols >= PAYS and min(rows, cols) >= PAYS_SIDE * operator.scale
 
 
 def middle(shape: Shape) -> tuple[slice, slice]:

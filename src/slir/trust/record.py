@@ -102,7 +102,7 @@ def what_test_says(
     trust = model.trust
     if not isinstance(trust, Trust) or trust.own is None or trust.reason(operator, sigma, unit):
         return None
-    found = own_test.found_in(x, part, operator, model, sigma)
+    found = own_test.found_in(x, part, operator, model, sigma, unit) if own_test.pays(part, operator) else None
     return None if found is None else trust.own.correction(error[part], found)
 
 
@@ -182,7 +182,8 @@ def _own_test(case: Case, model: Model) -> Case:
     noise = state.sigma * state.unit
     x = state.x[case.inside] * state.unit
     everything, model = (slice(None), slice(None)), model.to(x.device)
-    own = own_test.found_in(x, everything, state.operator, model, 0.0 if noise <= 1.01 * ROUNDING else noise)
+    sigma = 0.0 if noise <= 1.01 * ROUNDING else noise
+    own = own_test.found_in(x, everything, state.operator, model, sigma, state.unit)
     return replace(case, own=own)
 
 
