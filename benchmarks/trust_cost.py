@@ -3,13 +3,15 @@
     python benchmarks/trust_cost.py [--side 256 512] [--rounds 7] [--task denoise]
 
 With and without take turns in one process; the median of the ratios counts, since a shared machine has good and bad
-seconds. Memory is the peak of a process of its own for each, in images of float32.
+seconds. Memory is the peak of a process of its own for each, in images of float32, with one thread: the median of
+three, as what an allocator keeps differs by some megabytes from run to run. Of small pictures it says nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -43,8 +45,10 @@ class Work:
 
 def memory(task: str, side: int, errors: bool) -> int:
     """Bytes, in a process of its own."""
-    asked = json.dumps([task, side, errors])
-    return int(subprocess.run([sys.executable, __file__, "--alone", asked], check=True, capture_output=True).stdout)
+    command = [sys.executable, __file__, "--alone", json.dumps([task, side, errors])]
+    calm = {**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
+    runs = (subprocess.run(command, check=True, capture_output=True, env=calm) for _ in range(3))
+    return int(statistics.median(int(run.stdout) for run in runs))
 
 
 def main() -> None:

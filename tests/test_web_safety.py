@@ -239,7 +239,7 @@ def test_the_oldest_files_make_room(client):
 
 
 def test_memory_or_time_that_runs_out_is_told(tmp_path):
-    with serving(folder=tmp_path, memory=700 * 2**20) as served, served.client() as client:
+    with serving(folder=tmp_path, memory=500 * 2**20) as served, served.client() as client:
         job = client.submit(client.upload(encoded(scene(2000))), sigma=12)
         told = client.finished(job)
         assert told["state"] == "failed"
