@@ -13,7 +13,6 @@ from torch import Tensor
 from slir.arrays import Array, Canvas
 from slir.errors import SlirError
 from slir.operators import Identity
-from slir.trust.files import UNTOUCHED
 
 if TYPE_CHECKING:
     from slir.operators import Operator
@@ -68,6 +67,9 @@ class Outlook:
         planes = self.frame.planes(_plain(image), sizes[0].device) if evened else []
         return self.frame.sizes(self.treatment.channel_sizes(sizes, planes))
 
+
+UNTOUCHED = "nothing was restored"
+"""Why an image that came back as it was has no calibrated errors."""
 
 SILENT = "this model says nothing about its errors"
 UNASKED = 'errors were not asked for: pass return_info=True, not "stats"'

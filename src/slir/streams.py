@@ -27,10 +27,10 @@ from slir.io import Picture, Sink, Source
 from slir.model import Model
 from slir.noise import estimate_sigma
 from slir.operators import Downsample, Identity, Mask, Operator
+from slir.outcome import UNTOUCHED
 from slir.tiles import Piece, cut, piece_around, scaled, tile_side
 from slir.treatment import Restored, Treatment, sample
 from slir.trust import own_test
-from slir.trust.files import UNTOUCHED
 from slir.windows import Decision, RestoredWindow, decide_errors, decide_once, restore_window
 
 if TYPE_CHECKING:

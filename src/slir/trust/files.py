@@ -12,9 +12,7 @@ import numpy as np
 
 from slir import io
 from slir.errors import SlirWarning
-
-UNTOUCHED = "nothing was restored"
-"""Why an image that came back as it was has no calibrated errors."""
+from slir.outcome import UNTOUCHED
 
 LARGEST = 2**22
 """Pixels of a picture of what comes by windows: no screen shows more, and it is held in memory."""
