@@ -36,7 +36,7 @@ DOUBT = {"deblur": 0.6}
 GRAIN = tuple(level / 255 for level in (0, 0.5, 1, 1.5, 2, 3))
 """What pictures in use have and these photographs, which were reduced, do not (docs/experiments.md)."""
 
-MOST_GRAIN = {"upsample2": 1 / 255, "upsample3": 3 / 255, "upsample4": 3 / 255}
+MOST_GRAIN = {"upsample2": 0.5 / 255, "upsample3": 3 / 255, "upsample4": 3 / 255}
 """As much as makes intervals hold on other pictures; 2 / 255 for the rest. In upsampling grain is most of the error in
 flat places."""
 

@@ -40,9 +40,10 @@ from slir.learning import fit_cascade, fit_stage
 from slir.model import Model
 from slir.operators import Blur, Compose, Downsample, Identity, Linear, Mask, Operator
 from slir.partition import Partition
+from slir.patches import PatchGrid
 from slir.plans import Plan, StagePlan, cascade_plan
 from slir.restoration import advance, begin_learnt, restore
-from slir.similar import collaborate, faded, match
+from slir.similar import collaborate, collaborate_and_tell, faded, match
 from slir.solvers import bordered, system
 from slir.solvers.cg import cg
 from slir.views import VIEWS, Before, Data, Estimate, InverseResidual, Similar, State, View, look, view_from
@@ -342,6 +343,31 @@ def test_similar_compares_what_lies_around_its_patches() -> None:
     groups, distances = match(z, size=8, radius=6, stride=3, count=5)
     expected = collaborate(x, z, groups + 2 * 33 + 2, 0.49, size=4, weights=faded(distances, 0.49e-6 * 64)) - z
     torch.testing.assert_close(view.see(State(x, Identity(), x, z, 1.0), 0.7), expected, rtol=0, atol=1e-12)
+
+
+def test_views_tell_second_moments_where_these_are_asked_for() -> None:
+    x, z = noise((30, 33), 1), noise((30, 33), 2)
+    fine, coarse = Similar(size=4, count=9, stride=3, like=6), Similar(size=6, count=9, stride=3, scale=2)
+    own = (Estimate(), Similar(size=6, count=9, stride=3, radius=6), fine, coarse)
+    silent = State(x, Identity(), x, z, 1.0)
+    seen, state = look(silent, own, 0.7)
+    assert state.told is None
+    again, state = look(dataclasses.replace(silent, told={"spread 6": x, "stale": x}), own, 0.7)
+    assert all(torch.equal(a, b) for a, b in zip(seen, again))
+    assert state.told is not None
+    assert sorted(state.told) == ["apart 6", "spread 6"]
+    groups, distances = match(z, size=6, radius=6, stride=3, count=9)
+    weights = faded(distances, 0.49e-6 * 36)
+    torch.testing.assert_close(
+        state.told["spread 6"], collaborate_and_tell(x, z, groups, 0.49, size=6, weights=weights)[1]
+    )
+    total, count = np.zeros((2, 30, 33))
+    grid = PatchGrid((30, 33), 6, 3)
+    corners = [(row, col) for row in grid.starts[0] for col in grid.starts[1]]
+    for (row, col), apart in zip(corners, distances[:, 1:9].mean(1) / 36):
+        total[row : row + 6, col : col + 6] += float(apart)
+        count[row : row + 6, col : col + 6] += 1
+    np.testing.assert_allclose(state.told["apart 6"].numpy(), total / count, rtol=1e-9)
 
 
 @pytest.mark.parametrize("shape", [(40, 46), (33, 47), (9, 12)])

@@ -337,8 +337,8 @@ def test_files_keep_it_and_may_lack_it(tmp_path: Path) -> None:
     assert older.trust.own is None
 
 
-def test_pictures_of_two_kinds_are_told_apart(grey: torch.Tensor) -> None:
-    """Photographs, and stripes of which the model has seen few: one table is too wide for the one or the other."""
+def test_photographs_are_told_from_stripes(grey: torch.Tensor) -> None:
+    """Half of what is calibrated with are stripes, whose errors are twice as large: photographs' stay as they are."""
     rows, cols = torch.meshgrid(torch.arange(64.0), torch.arange(64.0), indexing="ij")
     stripes = [
         0.5 + 0.3 * torch.sign(torch.sin(rows * math.cos(a) + cols * math.sin(a))) for a in torch.arange(0, 3, 0.25)
@@ -346,10 +346,8 @@ def test_pictures_of_two_kinds_are_told_apart(grey: torch.Tensor) -> None:
     photographs = [grey[row : row + 64, col : col + 64] for row in (0, 64) for col in (0, 40, 80)]
     pictures = [own for pair in zip(stripes, photographs * 2) for own in pair]
     model = slir.calibrate(pictures, operator=Identity(), sigma=0.1, crops=48, side=64)
-    assert isinstance(model.trust, Trust)
-    assert model.trust.own is not None
-    truth = grey[32:96, 30:94]
-    y = truth + 0.1 * torch.randn(truth.shape, generator=torch.Generator().manual_seed(5))
-    result = slir.denoise(y.numpy(), sigma=0.1, data_range=1.0, model=model, return_info=True)
-    low, high = result.interval(0.8)
-    assert 0.65 < ((low <= truth.numpy()) & (truth.numpy() <= high)).mean() < 0.95
+    for seed, truth in enumerate((grey[32:96, 30:94], grey[20:84, 70:134])):
+        y = truth + 0.1 * torch.randn(truth.shape, generator=torch.Generator().manual_seed(seed))
+        result = slir.denoise(y.numpy(), sigma=0.1, data_range=1.0, model=model, return_info=True)
+        low, high = result.interval(0.8)
+        assert 0.65 < ((low <= truth.numpy()) & (truth.numpy() <= high)).mean() < 0.95

@@ -16,7 +16,7 @@ from slir import similar
 from slir.compute import rows_that_fit
 from slir.errors import InputError
 from slir.patches import PatchGrid
-from slir.similar import FADE, collaborate, faded, match
+from slir.similar import FADE, collaborate, collaborate_and_tell, faded, match
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -203,6 +203,11 @@ def check_collaborate(
     found = collaborate(y, x, groups, variance, size=size, weights=weights)
     assert found.dtype == dtype
     np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-12 if dtype == torch.float64 else 5e-6)
+    again, spread = collaborate_and_tell(y, x, groups, variance, size=size, weights=weights)
+    assert torch.equal(again, found)
+    left_open = reference.spread(pilot, corners, variance, size, known)
+    exact = 1e-11 if dtype == torch.float64 else 1e-5
+    np.testing.assert_allclose(spread.numpy(), left_open, rtol=0, atol=exact * variance)
     return found
 
 
@@ -225,6 +230,22 @@ def test_collaborate_against_one_group_at_a_time(
     x = torch.from_numpy(image(shape))
     check_collaborate(groups_of(x, size=size, stride=stride, count=count), shape, size, variance, dtype)
     check_collaborate(grouped(shape, size, stride, count), shape, size, variance, dtype)
+
+
+def test_what_is_left_open_is_the_error_of_a_gaussian() -> None:
+    """Patches of 4×4 pixels, side by side, drawn from one Gaussian: then spread is the mean square error itself."""
+    random = np.random.default_rng(0)
+    root = random.standard_normal((16, 16)) * np.geomspace(2, 0.05, 16)
+    clean = (random.standard_normal((900, 16)) @ root.T).reshape(30, 30, 4, 4).swapaxes(1, 2).reshape(120, 120)
+    x = torch.from_numpy(clean)
+    y = x + 0.5 * noise((120, 120))
+    rows, cols = torch.meshgrid(torch.arange(0, 120, 4), torch.arange(0, 120, 4), indexing="ij")
+    found, spread = collaborate_and_tell(y, x, (rows * 120 + cols).reshape(1, -1), 0.25, size=4)
+    squares = (found - x).square().reshape(30, 4, 30, 4).mean((0, 2))
+    expected = spread.reshape(30, 4, 30, 4).mean((0, 2))
+    torch.testing.assert_close(squares, expected, rtol=0.2, atol=0)  # 900 draws of each, known to 5 %
+    assert float(expected.max() / expected.min()) > 1.5
+    assert float(squares.mean() / expected.mean()) == pytest.approx(1, abs=0.05)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from scipy.stats import spearmanr
 
 import slir
 from slir.cascade import BankWeights
+from slir.crops import draw_crops
 from slir.defaults import demo_picture, shipped_model, training_pictures
 from slir.errors import InputError, SlirError
 from slir.families import AnyMask, Noise
@@ -21,6 +23,7 @@ from slir.model import Model
 from slir.operators import Blur, Identity
 from slir.plans import Plan, StagePlan
 from slir.tiles import restore_tiled
+from slir.trust.calibrate import HIDDEN, SHARES
 from slir.trust.evidence import box
 from slir.trust.examples import local_weights
 from slir.trust.expected import fit_error_model
@@ -383,6 +386,48 @@ def test_grain_widens_what_is_expected() -> None:
         assert model.trust is not None
         expected.append(float(model.trust.calibration.expected.mean()))
     assert expected[1] > expected[0] + 0.1
+
+
+def test_grain_is_given_out_evenly_and_hides_below_the_noise() -> None:
+    """Of even planes and of odd ones some get each, also where each plane gives one crop; no more than a share of σ."""
+    planes = [torch.rand(48, 48, generator=torch.Generator().manual_seed(own)) for own in range(12)]
+    levels = tuple(0.01 * share for share in SHARES)
+    draw = partial(
+        draw_crops, planes, groups=list(range(12)), side=48, folds=1, generator=torch.Generator().manual_seed(0)
+    )
+    plan = Plan((StagePlan((Estimate(),)),), grain=levels)
+    crops = draw(family=Noise(0.3, 0.3), crops=12, plan=plan, hidden=HIDDEN)
+    for parity in (0, 1):
+        assert {crop.grain for crop in crops if crop.picture % 2 == parity} == set(levels)
+    faint = draw(family=Noise(0.03, 0.03), crops=12, plan=plan, hidden=HIDDEN)
+    assert max(crop.grain for crop in faint) == pytest.approx(0.03 * HIDDEN)
+    assert {crop.grain for crop in draw(family=Noise(0.03, 0.03), crops=12, plan=plan)} == set(levels)
+
+
+def test_calibration_with_grain_is_wider_where_pictures_are_flat() -> None:
+    """Blank pictures are restored next to exactly, unless one reckons with grain that the noise hides."""
+    blank = [np.full((64, 64), level) for level in np.linspace(0.2, 0.8, 16)]
+    widths = []
+    for grain in (0.0, 0.016):
+        model = slir.calibrate(blank, operator=Identity(), sigma=0.1, crops=32, side=64, grain=grain)
+        assert model.trust is not None
+        assert model.trust.what["grain"] == grain
+        result = slir.denoise(
+            blank[3] + 0.1 * np.random.default_rng(0).standard_normal((64, 64)),
+            sigma=0.1,
+            data_range=1.0,
+            model=model,
+            return_info=True,
+        )
+        low, high = result.interval(0.8)
+        widths.append(float((high - low).mean()))
+    assert widths[1] > 1.1 * widths[0]
+
+
+@pytest.mark.parametrize("grain", [-0.01, 0.5, float("nan")])
+def test_grain_that_is_none(grain: float, grey: np.ndarray) -> None:
+    with pytest.raises(InputError, match=r"grain must lie between 0 and 0\.5"):
+        slir.calibrate([grey / 255], operator=Identity(), sigma=0.1, grain=grain)
 
 
 def test_masks_count_what_is_missing_alone() -> None:

@@ -64,7 +64,7 @@ def settled(case: Case, number: int) -> Case:
 
 def carried(case: Case, stage: LearntStage) -> Case:
     """All of it for a case that nothing is learnt from."""
-    return replace(case, state=advance(case.state, stage)[0])
+    return replace(case, state=advance(case.state, stage, telling=True)[0])  # any stage may be the last
 
 
 def ended_by_patches(case: Case) -> Case:

@@ -99,10 +99,12 @@ def draw_crops(
     folds: int,
     generator: torch.Generator,
     plan: Plan | None = None,
+    hidden: float | None = None,
 ) -> list[Crop]:
     """Crops of the planes, degraded: equally many from each plane, at places and in orientations drawn at random.
 
     plan: how σ is misstated to what is learnt, and which grain is added; None states σ as it is and adds none.
+    hidden: the most grain, as a share of σ; None is any.
     """
     caution, doubt, grain = (plan.caution, plan.doubt, plan.grain) if plan else (1.0, 0.0, ())
     drawn = []
@@ -112,8 +114,10 @@ def draw_crops(
         operator, sigma = family.draw(generator, (crop.shape[0], crop.shape[1]))
         shape = operator.for_training((crop.shape[0], crop.shape[1]))[1]
         clean = crop[: shape[0], : shape[1]].contiguous()
-        own = grain[number // len(planes) % len(grain)] if grain else 0.0
-        if grain:
+        own = 0.0
+        if grain:  # in turn over the planes and over the crops of each, none of it to even or odd planes alone
+            own = grain[(source + source // len(grain) + number // len(planes)) % len(grain)]
+            own = own if hidden is None else min(own, hidden * sigma)
             clean = clean + own * torch.randn(clean.shape, generator=generator)
         y = degrade(clean, operator, sigma, generator)
         if float(torch.rand(1, generator=generator)) < 0.5:  # half of the world's pictures come in 8 bits

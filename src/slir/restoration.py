@@ -84,7 +84,8 @@ def restore(
             progress(number, len(model.stages), "restoring")
         if observe:
             observe(number, (state.z if model.learnt else state.x) * state.unit)
-        state, measured = advance(state, stage, dual=dual, generator=generator)
+        last = number + 1 == len(model.stages)
+        state, measured = advance(state, stage, dual=dual, generator=generator, telling=errors and last)
         stats.append(measured)
         if dual is None and measured["x_steps"] == 0 and _only_tighter(stage, model.stages[number + 1 :]):
             break
@@ -117,9 +118,17 @@ def begin_learnt(y: Tensor, operator: Operator, sigma: float, unit: float | None
 
 
 def advance(
-    state: State, stage: AnyStage, *, dual: Dual | None = None, generator: torch.Generator | None = None
+    state: State,
+    stage: AnyStage,
+    *,
+    dual: Dual | None = None,
+    generator: torch.Generator | None = None,
+    telling: bool = False,
 ) -> tuple[State, dict[str, Any]]:
-    """One turn: describe, pull, solve. Also what was measured on the way."""
+    """One turn: describe, pull, solve. Also what was measured on the way.
+
+    telling: keep what errors to expect are told from; only the last stage is asked for them."""
+    state = replace(state, told={} if telling else None)
     grid = stage.grid((state.x.shape[-2], state.x.shape[-1]))
     if dual is None or not isinstance(stage, Stage):
         wish, state = stage.turn(state, grid, generator)  # what is known at each patch, and what it asks for

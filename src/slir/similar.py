@@ -168,32 +168,64 @@ def collaborate(
     variance: σ², one number. 0 gives back `noisy`.
     weights: how much each member counts, in means, covariances and in what becomes of its pixels; None is 1 for all.
     """
+    return _collaborated(noisy, pilot, groups, float(variance), size, weights, False)[0]
+
+
+@torch.no_grad()
+def collaborate_and_tell(
+    noisy: Tensor,
+    pilot: Tensor,
+    groups: Tensor,
+    variance: float | Tensor,
+    *,
+    size: int = 8,
+    weights: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`collaborate`, and what it leaves open: (H, W), (H, W).
+
+        diag σ²C_g(C_g + σ²I)⁻¹,  the variance of x given y in the Gaussian of group g
+
+    of each pixel, the mean over the groups with the same weights as their estimates; σ² where no patch lies.
+    """
+    found, spread = _collaborated(noisy, pilot, groups, float(variance), size, weights, True)
+    assert spread is not None  # it was asked for
+    return found, spread
+
+
+def _collaborated(
+    noisy: Tensor, pilot: Tensor, groups: Tensor, variance: float, size: int, weights: Tensor | None, tell: bool
+) -> tuple[Tensor, Tensor | None]:
     if noisy.shape != pilot.shape:
         rule = f"have the noisy image's shape, {tuple(noisy.shape)}"
         raise InputError("pilot", rule, tuple(pilot.shape), "Pass two versions of one image.")
     (height, width), k = noisy.shape, size**2
     total, weight = torch.zeros_like(noisy), torch.zeros_like(noisy)
+    passed = torch.zeros_like(noisy) if tell else None
     weights = noisy.new_ones(groups.shape) if weights is None else weights
     # Patches are copied out of a band of rows at a time: three images of them, which groups then take whole rows from.
     # A band reaches beyond its references as far as matches lie, so thin ones would copy most rows again and again.
-    rows = max(BAND, rows_that_fit(3 * width * k * noisy.element_size(), noisy.device))
+    rows = max(BAND, rows_that_fit((4 if tell else 3) * width * k * noisy.element_size(), noisy.device))
     for band in chunks(len(groups), max(1, len(groups) * rows // height)):
         own = groups[band]
         first, last = 0, height
         if len(own) < len(groups):
             first, last = int(own.min()) // width, int(own.max()) // width + size
-        taken, trust = _filtered(
-            noisy[first:last], pilot[first:last], own - first * width, weights[band], float(variance), size
+        taken, trust, let_pass = _filtered(
+            noisy[first:last], pilot[first:last], own - first * width, weights[band], variance, size, tell
         )
         total[first:last] += taken
         weight[first:last] += trust
-    return torch.where(weight > 0, noisy - total / weight, pilot)
+        if passed is not None and let_pass is not None:
+            passed[first:last] += let_pass
+    found = torch.where(weight > 0, noisy - total / weight, pilot)
+    return found, None if passed is None else torch.where(weight > 0, variance * passed / weight, variance)
 
 
 def _filtered(
-    noisy: Tensor, pilot: Tensor, groups: Tensor, weights: Tensor, variance: float, size: int
-) -> tuple[Tensor, Tensor]:
-    """What the filter takes away from a band of rows, summed with each group's weight; and these weights, summed.
+    noisy: Tensor, pilot: Tensor, groups: Tensor, weights: Tensor, variance: float, size: int, tell: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """What the filter takes away from a band of rows, summed with each group's weight; these weights, summed; and, if
+    it is to tell, the share of a pixel's noise that it lets pass, summed with them too.
 
     What it takes away, σ²(C + σ²I)⁻¹(y − ȳ), and not what it leaves: sums of it round far less than sums of whole
     patches, and σ² = 0 takes away exactly nothing.
@@ -203,6 +235,7 @@ def _filtered(
     count, k, rounding = groups.shape[1], size**2, torch.finfo(noisy.dtype)
     planes = grid.extract(noisy), grid.extract(pilot)  # (P, k)
     total, weight = noisy.new_zeros(len(grid), k), noisy.new_zeros(len(grid))
+    passed = noisy.new_zeros(len(grid), k) if tell else None
     fitting = rows_that_fit((4 * count + 6 * k) * k * noisy.element_size(), noisy.device)
     for part in chunks(len(groups), min(fitting, GROUPS) if noisy.device.type == "cpu" else fitting):
         starts = groups[part].long()
@@ -221,11 +254,16 @@ def _filtered(
         diagonal.add_(1)
         root = _root_of_inverse(ratio)
         taken = root.mT @ root  # (I + C/σ²)⁻¹
-        trust = 1 / (1 + (k - taken.diagonal(dim1=1, dim2=2).sum(1)).clamp_(min=0))  # (n,)
+        passes = (1 - taken.diagonal(dim1=1, dim2=2)).clamp_(min=0)  # (n, k)
+        trust = 1 / (1 + passes.sum(1))  # (n,)
         taken.mul_((variance * trust / floor)[:, None, None])
-        total.scatter_add_(0, patches[:, None].expand(-1, k), (y @ taken).view(-1, k))
-        weight.scatter_add_(0, patches, (trust[:, None] * weights[part]).flatten())
-    return grid.assemble(total), grid.assemble(weight[:, None])
+        everywhere = patches[:, None].expand(-1, k)
+        total.scatter_add_(0, everywhere, (y @ taken).view(-1, k))
+        counts = trust[:, None] * weights[part]  # (n, count)
+        weight.scatter_add_(0, patches, counts.flatten())
+        if passed is not None:
+            passed.scatter_add_(0, everywhere, (counts[:, :, None] * passes[:, None]).view(-1, k))
+    return grid.assemble(total), grid.assemble(weight[:, None]), None if passed is None else grid.assemble(passed)
 
 
 def _root_of_inverse(matrices: Tensor, out: Tensor | None = None) -> Tensor:

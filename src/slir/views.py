@@ -17,11 +17,15 @@ from torch import Tensor
 
 from slir.compute import replayed
 from slir.operators import Operator
-from slir.similar import collaborate, faded, match
+from slir.patches import PatchGrid
+from slir.similar import collaborate, collaborate_and_tell, faded, match
 from slir.solvers.system import System
 
 SAME = 1e-6
 """Patches whose difference has this share of the error's variance are taken to be the same."""
+
+NEAREST = 8
+"""Members of a group by which it is told how much alike they are."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,8 @@ class State:
     x: the image that explains y best among those near z, (H, W). z: the image that the patches agree on.
     sigma: of the noise in y. unit: of the loop, on the scale where the range is 1.
     kept: what views of the stage before left behind. matched: groups of patches that were found alike in z, and their
-    distances.
+    distances. told: by name, second moments that views come across and that errors to expect are told from
+    (`slir.trust.evidence`); None where nobody wants to know.
     """
 
     y: Tensor
@@ -42,6 +47,7 @@ class State:
     unit: float = 1.0
     kept: dict[str, Tensor] = field(default_factory=dict)
     matched: dict[tuple[int, ...], tuple[Tensor, ...]] = field(default_factory=dict)
+    told: dict[str, Tensor] | None = None
 
 
 @dataclass(frozen=True)
@@ -131,18 +137,31 @@ class Similar(View):
         margin = (like - size) // 2
         groups, distances = self._groups(state, z, like)
         variance = (error / self.scale) ** 2
+        telling = state.told is not None and self.scale == 1 and margin == 0
 
-        def filtered(x: Tensor, z: Tensor, groups: Tensor, distances: Tensor) -> tuple[Tensor]:
+        def filtered(x: Tensor, z: Tensor, groups: Tensor, distances: Tensor) -> tuple[Tensor, ...]:
             middles = groups + margin * (z.shape[1] + 1)
             weights = faded(distances, SAME * variance * like**2)
+            if telling:
+                return collaborate_and_tell(x, z, middles, variance, size=size, weights=weights)
             return (collaborate(x, z, middles, variance, size=size, weights=weights),)
 
-        (found,) = replayed(filtered, x, z, groups, distances, key=("collaborate", variance, size, like))
+        key = ("collaborate", variance, size, like, telling)
+        found, *spread = replayed(filtered, x, z, groups, distances, key=key)
+        if state.told is not None and telling:
+            state.told[f"spread {self.size}"] = spread[0]
+            state.told[f"apart {self.size}"] = self._apart(distances, like, z)
         change = found - z
         if self.scale == 1:
             return change
         fine = F.interpolate(change[None, None], scale_factor=self.scale, mode="bicubic", align_corners=False)
         return fine[0, 0, : shape[0], : shape[1]]
+
+    def _apart(self, distances: Tensor, like: int, z: Tensor) -> Tensor:
+        """Mean square difference of patches and those most like them, of all patches around a pixel: (H, W)."""
+        grid = PatchGrid((z.shape[0], z.shape[1]), like, min(self.stride, like))
+        nearest = distances[:, 1 : 1 + NEAREST].nan_to_num(posinf=0.0)  # infinite where there are fewer
+        return grid.assemble(nearest.mean(1, keepdim=True).div_(like**2)).div_(grid.counts(z))
 
     def _groups(self, state: State, z: Tensor, like: int) -> tuple[Tensor, Tensor]:
         """(G, count), (G, count + 1): found now, or by a view before that compared the same."""
@@ -186,7 +205,8 @@ def view_from(settings: dict[str, Any]) -> View:
 def look(state: State, views: tuple[View, ...], error: float) -> tuple[list[Tensor], State]:
     """The images of all views, and the state that remembers, for the stage after, what `Before` may ask for."""
     again = any(isinstance(view, Similar) and view.rematch for view in views)
-    state = replace(state, matched={} if again else dict(state.matched))
+    told: dict[str, Tensor] | None = None if state.told is None else {}
+    state = replace(state, matched={} if again else dict(state.matched), told=told)
     seen = [view.see(state, error) for view in views]
     kept = {view.name: image + state.z for view, image in zip(views, seen) if isinstance(view, Similar)}
     return seen, replace(state, kept={**state.kept, **kept, "z": state.z})

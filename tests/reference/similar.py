@@ -52,3 +52,25 @@ def collaborate(
             patch(total, corner, size)[:] += own * weight * filtered.reshape(size, size)
             patch(weights, corner, size)[:] += own * weight
     return np.where(weights > 0, total / np.where(weights > 0, weights, 1), pilot)
+
+
+def spread(
+    pilot: np.ndarray,
+    groups: list[list[tuple[int, int]]],
+    variance: float,
+    size: int,
+    shares: np.ndarray | None = None,
+) -> np.ndarray:
+    """The variance of x given y in the groups' Gaussians, C − C(C + σ²I)⁻¹C, of each pixel."""
+    total, weights = np.zeros(pilot.shape), np.zeros(pilot.shape)
+    shares = np.ones((len(groups), len(groups[0]))) if shares is None else shares
+    for group, share in zip(groups, shares):
+        known = np.stack([patch(pilot, corner, size).flatten() for corner in group])
+        covariance = np.cov(known, rowvar=False, bias=True, aweights=share).reshape(size**2, size**2)
+        gain = np.linalg.solve(covariance + variance * np.eye(size**2), covariance)
+        left = np.diag(covariance - covariance @ gain).reshape(size, size)
+        weight = 1 / (1 + np.trace(gain))
+        for corner, own in zip(group, share):
+            patch(total, corner, size)[:] += own * weight * left
+            patch(weights, corner, size)[:] += own * weight
+    return np.where(weights > 0, total / np.where(weights > 0, weights, 1), variance)

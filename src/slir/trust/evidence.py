@@ -2,7 +2,8 @@
 say.
 
 Each piece of evidence is an image, the logarithm of a local second moment, in units of the loop. The prior's own
-conditional second moment is one of them where weights are a bank's: Σᵢ αᵢ (xⁱ − Σⱼ αⱼxʲ)².
+conditional second moment is one of them: Σᵢ αᵢ (xⁱ − Σⱼ αⱼxʲ)² where weights are a bank's, and of cascades that of the
+Gaussians of like patches (`slir.similar.collaborate_and_tell`), σ²C(C + σ²I)⁻¹.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ WIDE = 31
 """Radius of the windows that tell what kind of picture it is: texture that was smoothed away left traces elsewhere."""
 
 
+TOLD = {"spread": (0, 1, 3, 15), "apart": (0, 15)}
+"""Radii at which second moments that views told (`State.told`) are looked at."""
+
+
 def evidence(state: State, stage: AnyStage) -> Evidence:
     """Names, and what makes the image (H, W) of each: they are made one at a time, so memory holds few.
 
@@ -41,6 +46,8 @@ def evidence(state: State, stage: AnyStage) -> Evidence:
     yield from _local("data", (state.x - state.z).square(), (1, 3, 15))
     for name, image in state.kept.items():
         yield from _local(name, (image - state.x).square(), (0, 1, 3, 15))
+    for name, image in (state.told or {}).items():
+        yield from _local(name, image, TOLD[name.split()[0]])
     misfit = state.operator.adjoint(state.operator.misfit(state.y, state.x)) / max(state.sigma, 1e-6)
     yield from _local("residual", misfit.square(), (1, 3, 7, 15, WIDE))
     if isinstance(state.operator, Mask):
@@ -60,6 +67,7 @@ def _contrast(x: Tensor) -> Evidence:
     for radius in (1, 7, WIDE):
         yield f"detail {radius}", partial(_log_mean, fine, radius, FLAT)
     yield "texture", lambda: box(_log_mean(fine, 1, FLAT), WIDE)
+    yield "coarse texture", lambda: box(_log_mean((box(x, 1) - box(x, 4)).square(), 2, FLAT), WIDE)
     for radius in (3, 7):
         yield f"contrast {radius}", partial(_log_mean, (x - box(x, radius)).square(), radius, FLAT)
 
