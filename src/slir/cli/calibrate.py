@@ -56,13 +56,15 @@ def calibrate(
     ] = None,
     side: Annotated[int, typer.Option(min=32, metavar="PIXELS", help="Height and width of a crop.")] = 256,
     grain: Annotated[
-        str | None,
+        float,
         typer.Option(
-            metavar="NUMBER|PERCENT%",
-            help="The strongest grain that images to be restored have and these, compressed or reduced, may lack. By "
-            "default 1%; 0 for none.",
+            min=0,
+            max=10,
+            metavar="PERCENT",
+            help="Of the range: the strongest grain that images to be restored have and these, compressed or reduced, "
+            "may lack. 0 adds none.",
         ),
-    ] = None,
+    ] = 1.0,
     device: options.Device = None,
     data_range: options.Range = None,
     seed: options.Seed = 0,
@@ -100,7 +102,6 @@ def calibrate(
         limits = options.range_value(data_range)
         pictures = clean.pictures(paths, limits, progress)
         noise = None if sigma is None else clean.noise(pictures, limits, sigma)
-        added = {} if grain is None else {"grain": clean.noise(pictures, limits, grain)}
 
         import slir  # after the checks: torch takes its time
 
@@ -115,7 +116,7 @@ def calibrate(
                 factor=factor,
                 crops=crops,
                 side=side,
-                **added,
+                grain=grain / 100,
                 seed=seed,
                 device=device,
                 progress=progress or None,

@@ -30,8 +30,8 @@ Progress = Callable[[int, int, str], None]
 FEWEST, MOST = 96, 400
 """Crops, unless told otherwise. They are held in memory, 3 MB each."""
 
-GRAIN = 2.5 / 255
-"""Standard deviation of the strongest grain that photographs are taken to have, range 1."""
+GRAIN = 0.01
+"""Standard deviation of the strongest grain that photographs are taken to have, range 1: 2.5 of 255."""
 
 SHARES = (0.0, 0.3, 0.0, 0.6, 0.0, 1.0)
 """Of it, in turn. With more, pictures as they are would be covered too well in flat places (docs/experiments.md)."""
