@@ -21,7 +21,7 @@ from slir.model import Model, Stage
 from slir.operators import Operator
 from slir.operators.base import Shape
 from slir.restoration import Progress, Restoration, restore
-from slir.trust.evidence import WIDE, spread_stride
+from slir.trust.evidence import REACH, spread_stride
 from slir.trust.record import tested
 from slir.views import Similar
 
@@ -170,7 +170,7 @@ def halo(model: Model, operator: Operator) -> int:
         similar = [view for view in getattr(stage, "views", ()) if isinstance(view, Similar)]
         looks.append(max((view.scale * (view.radius + (view.like or view.size)) for view in similar), default=0))
     felt = sum(stage.size for stage in model.stages) + sum(sorted(looks)[-FAR:]) + 4 * operator.reach
-    return max(felt, WIDE)  # so far errors to expect look
+    return max(felt, REACH if model.trust is None else model.trust.errors.reach)
 
 
 def _margin(model: Model, operator: Operator) -> int:

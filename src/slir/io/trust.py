@@ -23,11 +23,9 @@ _CALIBRATION = ("raw", "ratio", "expected", "absolute", "quantiles")
 def pack_trust(trust: Trust | None, tensors: Tensors) -> Settings:
     if trust is None:
         return None
-    for part, names in ((trust.errors, _ERRORS), (trust.calibration, _CALIBRATION)):
-        tensors |= {f"trust.{name}": getattr(part, name).cpu().contiguous() for name in names}
+    tensors |= {f"trust.{name}": getattr(trust.calibration, name).cpu().contiguous() for name in _CALIBRATION}
     return {
-        "names": list(trust.errors.names),
-        "bias": trust.errors.bias,
+        **_packed_errors(trust.errors, "trust", tensors),
         "levels": list(LEVELS),
         "pixels": trust.calibration.pixels,
         "sigma": list(trust.sigma),
@@ -42,18 +40,29 @@ def unpack_trust(own: Settings, tensors: Tensors) -> Trust | None:
         return None
     if tuple(own["levels"]) != LEVELS:
         raise ValueError("the levels of its calibration are not this slir's")
-    errors = ErrorModel(tuple(own["names"]), bias=own["bias"], **_named(tensors, _ERRORS))
-    calibration = Calibration(pixels=own["pixels"], **_named(tensors, _CALIBRATION))
+    calibration = Calibration(pixels=own["pixels"], **_named(tensors, "trust", _CALIBRATION))
     sigma, unit = ((float(low), float(high)) for low, high in (own["sigma"], own["unit"]))
     test = own.get("own")  # files of earlier releases have none
     if test is not None:
         ends = tuple((float(low), float(high)) for low, high in test["ends"])
         test = OwnTest(float(test["level"]), float(test["form"]), tuple(map(float, test["centre"])), ends)
-    return Trust(errors, calibration, sigma, unit, own["what"], test)
+    return Trust(_errors(own, "trust", tensors), calibration, sigma, unit, own["what"], test)
 
 
-def _named(tensors: Tensors, names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: tensors[f"trust.{name}"].cpu() for name in names}
+def _packed_errors(errors: ErrorModel, place: str, tensors: Tensors) -> dict[str, Any]:
+    tensors |= {f"{place}.{name}": getattr(errors, name).cpu().contiguous() for name in _ERRORS}
+    again = None if errors.again is None else _packed_errors(errors.again, f"{place}.again", tensors)
+    return {"names": list(errors.names), "bias": errors.bias, "again": again}
+
+
+def _errors(own: dict[str, Any], place: str, tensors: Tensors) -> ErrorModel:
+    again = own.get("again")  # files of earlier releases have none
+    second = None if again is None else _errors(again, f"{place}.again", tensors)
+    return ErrorModel(tuple(own["names"]), bias=own["bias"], again=second, **_named(tensors, place, _ERRORS))
+
+
+def _named(tensors: Tensors, place: str, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: tensors[f"{place}.{name}"].cpu() for name in names}
 
 
 def pack_examples(examples: Examples | None, tensors: Tensors) -> Settings:

@@ -36,6 +36,12 @@ WIDE = 31
 TOLD = {"spread": (0, 1, 3, 15), "apart": (0, 15)}
 """Radii at which second moments that views told (`State.told`) are looked at."""
 
+AROUND = (0, 1, 3, 15, WIDE)
+"""Radii at which it is looked at what is expected around a pixel."""
+
+REACH = WIDE + 6
+"""How far evidence looks."""
+
 
 def evidence(state: State, stage: AnyStage) -> Evidence:
     """Names, and what makes the image (H, W) of each: they are made one at a time, so memory holds few.
@@ -59,6 +65,17 @@ def evidence(state: State, stage: AnyStage) -> Evidence:
     # The same everywhere, but not from picture to picture.
     yield "unit", lambda: torch.full_like(state.x, math.log(state.unit))
     yield "noise", lambda: torch.full_like(state.x, math.log(max(state.sigma, 1e-6)))
+
+
+def around(log_square: Tensor) -> Evidence:
+    """What is expected around a pixel, as evidence for a second look: (H, W) log E[(x̂ − x)²] of the first.
+
+    Single pieces of evidence say how lively or how doubtful a place is; what they come to together, and how that
+    changes from place to place, tells a leaf on a wall from a leaf in a tree.
+    """
+    for radius in AROUND:
+        yield f"expected {radius}", partial(box, log_square, radius)
+    yield "uneven", lambda: _log_mean((log_square - box(log_square, 7)).square(), 15, FLAT)
 
 
 def _contrast(x: Tensor) -> Evidence:

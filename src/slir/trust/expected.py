@@ -5,18 +5,20 @@
 fitted by the quasi-likelihood of a Gamma law, Σ e²/μ + log μ, which is right for means of squares whatever their
 distribution, by Fisher's scoring: some ridge regressions in a row. What is learnt from are errors of finished
 restorations, so that patches which overlap, and agree or not, and what the data term made of them, are counted in.
+
+Twice: the second regression sees the same evidence, and what the first expects around the pixel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from slir.model import AnyStage
-from slir.trust.evidence import evidence
+from slir.trust.evidence import REACH, WIDE, around, evidence
 from slir.views import State
 
 KNOTS = (0.05, 0.5, 0.95)
@@ -25,7 +27,9 @@ KNOTS = (0.05, 0.5, 0.95)
 ENDS = (0.002, 0.998)
 """Quantiles beyond which evidence counts as the quantile: nothing is known out there."""
 
-RIDGE = 1e-3
+RIDGE = 1e-2
+"""In units of what a column of the basis has in squares: pictures are few, however many pixels they have."""
+
 LEAST = 1e-8
 """Squared error below which nothing is learnt, in units."""
 
@@ -33,6 +37,7 @@ LEAST = 1e-8
 @dataclass(frozen=True)
 class ErrorModel:
     """names: of F pieces of evidence. ends: (F, 2). knots: (F, K). slopes: (F, 1 + K). bias: b.
+    again: the second regression, whose evidence begins with the same pieces; None where there is none.
 
     g_f(φ) = slopes₀ (φ − knot₀) + Σ_k slopes_k max(0, φ − knot_k)
     """
@@ -42,21 +47,24 @@ class ErrorModel:
     knots: Tensor
     slopes: Tensor
     bias: float
+    again: ErrorModel | None = None
+
+    @property
+    def reach(self) -> int:
+        """How far from a pixel it looks."""
+        return REACH if self.again is None else REACH + WIDE
 
     def log_square(self, state: State, stage: AnyStage) -> Tensor:
         """log E[(x̂ − x)²] in units: (H, W). Evidence that a picture lacks is taken to be as it mostly is."""
-        total = torch.full_like(state.x, self.bias)
-        left = dict(zip(self.names, range(len(self.names))))
-        for name, make in evidence(state, stage):
-            number = left.pop(name, None)
-            if number is not None:
-                total += self._contribution(number, make())
-        for number in left.values():
-            total += self._contribution(number, self.knots[number, len(KNOTS) // 2].to(total))
+        if self.again is None:
+            return _looked((self,), self.names, state, stage)[0]
+        first, total = _looked((self, self.again), self.names, state, stage)
+        for number, (_, make) in enumerate(around(first), start=len(self.names)):
+            total += self.again._contribution(number, make())
         return total
 
     def log_square_from(self, seen: Tensor) -> Tensor:
-        """The same from evidence that was gathered: (n, F) -> (n,)."""
+        """The same from evidence that was gathered, without a second look: (n, F) -> (n,)."""
         total = torch.full((len(seen),), self.bias)
         for number, column in enumerate(seen.T):
             total += self._contribution(number, column)
@@ -79,6 +87,35 @@ def gather(state: State, stage: AnyStage, pixels: Tensor) -> tuple[tuple[str, ..
         names.append(name)
         columns.append(make().flatten()[pixels])
     return tuple(names), torch.stack(columns, 1)
+
+
+def gather_around(
+    state: State, stage: AnyStage, firsts: Sequence[ErrorModel], pixels: Tensor
+) -> tuple[tuple[str, ...], Tensor]:
+    """What each of some models, which look once, expects around some pixels: names, (models, n, A)."""
+    names: list[str] = []
+    found = []
+    for expected in _looked(firsts, firsts[0].names, state, stage):
+        pieces = [(name, make().flatten()[pixels]) for name, make in around(expected)]
+        names = [name for name, _ in pieces]
+        found.append(torch.stack([values for _, values in pieces], 1))
+    return tuple(names), torch.stack(found)
+
+
+def _looked(models: Sequence[ErrorModel], names: Sequence[str], state: State, stage: AnyStage) -> list[Tensor]:
+    """b + Σ_f g_f(φ_f) of models whose first pieces of evidence have these names. Each is made once, and serves all."""
+    totals = [torch.full_like(state.x, model.bias) for model in models]
+    left = dict(zip(names, range(len(names))))
+    for name, make in evidence(state, stage):  # one at a time, so memory holds few
+        number = left.pop(name, None)
+        if number is not None:
+            image = make()
+            for model, total in zip(models, totals):
+                total += model._contribution(number, image)
+    for number in left.values():
+        for model, total in zip(models, totals):
+            total += model._contribution(number, model.knots[number, len(KNOTS) // 2].to(total))
+    return totals
 
 
 def fit_error_model(names: Iterable[str], seen: Tensor, errors: Tensor, *, rounds: int = 40) -> ErrorModel:

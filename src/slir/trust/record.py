@@ -14,7 +14,7 @@ from slir.operators import Mask, Operator
 from slir.recipes import ROUNDING
 from slir.trust import own_test
 from slir.trust.evidence import weights_spread
-from slir.trust.expected import ErrorModel, fit_error_model, gather
+from slir.trust.expected import ErrorModel, fit_error_model, gather, gather_around
 from slir.trust.intervals import Calibration, calibrate_errors
 from slir.trust.own_test import Correction, OwnTest
 from slir.views import State
@@ -127,13 +127,21 @@ def learn_trust(crew: Crew, models: Sequence[Model], what: dict[str, Any], *, se
         half = (order[pictures[number]] if len(order) > 1 else number) % 2
         parts.append((seen, errors, torch.full((len(errors),), half)))
     seen, errors, halves = (torch.cat(column) for column in zip(*parts))
+    # Learnt from all, and from all but each half.
+    everyone = torch.ones_like(halves, dtype=torch.bool)
+    taken = [everyone, *(halves != own for own in (0, 1))]
+    firsts = [fit_error_model(names, seen[own], errors[own]) for own in taken]
+    told = crew.ask(_expected_around, stage, firsts, each=some)
+    around = [torch.cat(parts) for parts in zip(*(found for _, found in told))]
+    wider = [torch.cat([seen, found], 1) for found in around]
+    more = (*names, *told[0][0])
+    seconds = [fit_error_model(more, own[rows], errors[rows]) for own, rows in zip(wider, taken)]
     expected = torch.empty_like(errors)
     for own in (0, 1):
-        others = fit_error_model(names, seen[halves != own], errors[halves != own])
-        expected[halves == own] = others.log_square_from(seen[halves == own])
+        expected[halves == own] = seconds[1 + own].log_square_from(wider[1 + own][halves == own])
     table = calibrate_errors(expected, errors)
     span = (min(sigmas), max(sigmas)), (min(units), max(units))
-    trust = Trust(fit_error_model(names, seen, errors), table, *span, what)
+    trust = Trust(replace(firsts[0], again=seconds[0]), table, *span, what)
     crew.move(_own_test, folds=[replace(model, trust=trust) for model in models])
     sizes = [len(part[1]) for part in parts]
     hoped = table.error(expected).split(sizes)
@@ -171,9 +179,22 @@ def _facts(case: Case) -> tuple[int, int, float, float, float]:
 
 def _evidence_at(case: Case, some: Tensor, stage: AnyStage) -> tuple[tuple[str, ...], Tensor, Tensor]:
     """What is evident at some of the pixels, by names, and their errors."""
-    pixels = _open(case).flatten().nonzero()[:, 0][some].to(case.clean.device)
+    pixels = _pixels(case, some)
     names, seen = gather(case.state, stage, pixels)
     return names, seen.cpu(), (case.state.x - case.clean).flatten()[pixels].cpu()
+
+
+def _pixels(case: Case, some: Tensor) -> Tensor:
+    """Those of the open pixels that were drawn, counted row by row."""
+    return _open(case).flatten().nonzero()[:, 0][some].to(case.clean.device)
+
+
+def _expected_around(
+    case: Case, some: Tensor, stage: AnyStage, firsts: Sequence[ErrorModel]
+) -> tuple[tuple[str, ...], Tensor]:
+    """What models that look once expect around some of the pixels, by names: (models, n, A)."""
+    names, found = gather_around(case.state, stage, firsts, _pixels(case, some))
+    return names, found.cpu()
 
 
 def _own_test(case: Case, model: Model) -> Case:
