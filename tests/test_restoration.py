@@ -648,10 +648,11 @@ def environment() -> dict[str, str]:
 
 
 MEMORY = """
-import itertools, resource, sys
+import itertools
 import numpy as np, skimage.data, torch
 import slir.model
 import slir.solvers.weiszfeld
+from slir.compute import peak_memory
 from slir.fitting import paper_model
 from slir.operators import Identity
 from slir.restoration import restore
@@ -667,7 +668,7 @@ for loss in ("squared", "euclidean"):
     model = paper_model([skimage.data.camera()], Identity(), 0.1, m=10_000, loss=loss, stages=1)
     assert len(model.stages) == 1 and len(model.stages[0].prior.bank) == 10_000 and model.stages[0].stride == 1
     assert restore(y, Identity(), model).x.shape == (321, 481)
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+    print(peak_memory())
 """
 
 

@@ -166,3 +166,33 @@ def test_tiles_fit_into_memory_and_are_no_smaller(
     across = -(-operator.scale * max(shape) // side)
     if across > 1:  # fewer tiles would not have fitted
         assert number * most(-(-operator.scale * max(shape) // (across - 1)) + 32) > memory
+
+
+@pytest.mark.parametrize("shape", [(161, 177), (160, 177), (161, 176)])
+def test_the_last_row_is_restored_as_well_as_the_first(shape: tuple[int, int]) -> None:
+    """Of an odd number of them too, where views of half the size end within a block. The picture is mirrored, so that
+    its first and its last row, and columns, hold the same."""
+    half = picture()[64 : 64 + (shape[0] + 1) // 2, 64 : 64 + (shape[1] + 1) // 2]
+    clean = torch.cat([half, half[: shape[0] // 2].flip(0)])
+    clean = torch.cat([clean, clean[:, : shape[1] // 2].flip(1)], 1)
+    assert clean.shape == shape
+    model, off, seen = shipped_model("denoise"), torch.zeros(shape), []
+    for seed in range(4):
+        y = clean + 0.1 * torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+        found = restore(y, Identity(), model, sigma=0.1, errors=True, observe=lambda _, x: seen.append(x.shape))
+        assert found.x.shape == shape
+        assert found.error is not None
+        assert found.error.shape == shape
+        off += (found.x - clean).square()
+    assert set(seen) == {shape}
+    rows, cols = off[[0, -1]].mean(1).sqrt(), off[:, [0, -1]].mean(0).sqrt()
+    for first, last in (rows.tolist(), cols.tolist()):
+        assert last < 1.25 * first
+
+
+def test_tiles_of_an_odd_number_of_rows() -> None:
+    y = picture(461)[:, :401] + 0.1 * torch.randn((461, 401), generator=torch.Generator().manual_seed(0))
+    model = shipped_model("denoise")
+    whole, tiled = (restore_tiled(y, Identity(), model, sigma=0.1, tile=tile) for tile in (None, 128))
+    assert len(tiled.stats) > len(whole.stats)
+    assert float((whole.x - tiled.x).abs().max()) < 1e-4

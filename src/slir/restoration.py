@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from math import lcm
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from slir.arrays import is_lazy
@@ -21,7 +23,7 @@ from slir.solvers.solution import Solution, Verdict
 from slir.solvers.system import System
 from slir.trust.evidence import box
 from slir.trust.record import expected_error_map
-from slir.views import State
+from slir.views import Similar, State
 
 AROUND = 3
 """Radius of the squares in which what is left over is compared with the noise."""
@@ -76,14 +78,21 @@ def restore(
 
         mask = operator.missing if isinstance(operator, Mask) else None
         return Restoration(restore_lazily(y, lambda shape: operator, sigma, model=model, data_range=1.0, mask=mask))
-    state = begin(y, operator, model, sigma, unit)
+    shape = (y.shape[0], y.shape[1])
+    own = slice(0, shape[0]), slice(0, shape[1])
+    alone = isinstance(operator, Identity)  # then x has y's pixels
+    state = begin(in_whole_blocks(y, model) if alone else y, operator, model, sigma, unit)
+
+    def shown(x: Tensor) -> Tensor:
+        return (x[own] if alone else x) * state.unit
+
     dual = Dual() if model.splitting == "admm" else None
     stats: list[dict[str, Any]] = []
     for number, stage in enumerate(model.stages):
         if progress:
             progress(number, len(model.stages), "restoring")
         if observe:
-            observe(number, (state.z if model.learnt else state.x) * state.unit)
+            observe(number, shown(state.z if model.learnt else state.x))
         last = number + 1 == len(model.stages)
         state, measured = advance(state, stage, dual=dual, generator=generator, telling=errors and last)
         stats.append(measured)
@@ -93,12 +102,24 @@ def restore(
     if progress:
         progress(len(model.stages), len(model.stages), "restoring")
     if observe:
-        observe(len(model.stages), state.x * state.unit)
+        observe(len(model.stages), shown(state.x))
     residual = float((operator.misfit(state.y, state.x).square().mean() / operator.shows).sqrt()) * state.unit
     error = expected_error_map(state, model, exact=sigma == 0) if errors else None
-    if error is not None:
-        error = error * state.unit
-    return Restoration(state.x * state.unit, stats, residual, state.unit, error)
+    return Restoration(shown(state.x), stats, residual, state.unit, None if error is None else shown(error))
+
+
+def in_whole_blocks(y: Tensor, model: Model) -> Tensor:
+    """y (h, w), gone on mirrored until it is made of whole blocks of the pixels that coarse views average.
+
+    Elsewhere than on their beginning a coarse view has a form that no map has learnt from: of an odd number of rows the
+    last one would be restored worse than it came. What is added is cut away in the end.
+    """
+    views = (view for stage in model.stages for view in getattr(stage, "views", ()) if isinstance(view, Similar))
+    block = lcm(*(view.scale for view in views))
+    rows, cols = (-length % block for length in y.shape)
+    if (rows, cols) == (0, 0) or rows >= y.shape[0] or cols >= y.shape[1]:
+        return y
+    return F.pad(y[None, None], (0, cols, 0, rows), mode="reflect")[0, 0]
 
 
 def begin(y: Tensor, operator: Operator, model: Model, sigma: float, unit: float | None = None) -> State:

@@ -176,10 +176,15 @@ class Similar(View):
 
 
 def _coarse(image: Tensor, scale: int) -> Tensor:
-    """Means of scale × scale pixels, the last ones of what there is: (H, W) -> (⌈H/scale⌉, ⌈W/scale⌉)."""
+    """Means of scale × scale pixels: (H, W) -> (⌈H/scale⌉, ⌈W/scale⌉).
+
+    Where the last ones lack pixels, the image goes on mirrored: means of fewer would have more noise than all others.
+    """
     if scale == 1:
         return image
-    return F.avg_pool2d(image[None, None], scale, ceil_mode=True, count_include_pad=False)[0, 0]
+    rows, cols = (-length % scale for length in image.shape)
+    mode = "reflect" if rows < image.shape[0] and cols < image.shape[1] else "replicate"
+    return F.avg_pool2d(F.pad(image[None, None], (0, cols, 0, rows), mode=mode), scale)[0, 0]
 
 
 @dataclass(frozen=True)
