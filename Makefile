@@ -97,6 +97,7 @@ gallery: $(VENV)/installed-dev
 wheel: $(VENV)/installed-release
 	@rm -rf dist && mkdir -p build
 	@$(BIN)/python -m build --outdir dist . >build/wheel.log 2>&1 || { cat build/wheel.log; exit 1; }
+	@rm -rf src/slir.egg-info  # it tells of another version than the one that is installed, to whoever looks into src
 	@ls dist
 
 # What is in the wheel, and that it works where nothing else is installed.

@@ -78,13 +78,11 @@ def restore(
 
         mask = operator.missing if isinstance(operator, Mask) else None
         return Restoration(restore_lazily(y, lambda shape: operator, sigma, model=model, data_range=1.0, mask=mask))
-    shape = (y.shape[0], y.shape[1])
-    own = slice(0, shape[0]), slice(0, shape[1])
-    alone = isinstance(operator, Identity)  # then x has y's pixels
-    state = begin(in_whole_blocks(y, model) if alone else y, operator, model, sigma, unit)
+    shape = operator.x_shape((y.shape[0], y.shape[1]))
+    state = begin(in_whole_blocks(y, operator, model), operator, model, sigma, unit)
 
     def shown(x: Tensor) -> Tensor:
-        return (x[own] if alone else x) * state.unit
+        return x[: shape[0], : shape[1]] * state.unit
 
     dual = Dual() if model.splitting == "admm" else None
     stats: list[dict[str, Any]] = []
@@ -108,8 +106,9 @@ def restore(
     return Restoration(shown(state.x), stats, residual, state.unit, None if error is None else shown(error))
 
 
-def in_whole_blocks(y: Tensor, model: Model) -> Tensor:
-    """y (h, w), gone on mirrored until it is made of whole blocks of the pixels that coarse views average.
+def in_whole_blocks(y: Tensor, operator: Operator, model: Model) -> Tensor:
+    """y (h, w), gone on mirrored until it is made of whole blocks of the pixels that coarse views average; where y and
+    x are not the same image, as it is.
 
     Elsewhere than on their beginning a coarse view has a form that no map has learnt from: of an odd number of rows the
     last one would be restored worse than it came. What is added is cut away in the end.
@@ -117,7 +116,7 @@ def in_whole_blocks(y: Tensor, model: Model) -> Tensor:
     views = (view for stage in model.stages for view in getattr(stage, "views", ()) if isinstance(view, Similar))
     block = lcm(*(view.scale for view in views))
     rows, cols = (-length % block for length in y.shape)
-    if (rows, cols) == (0, 0) or rows >= y.shape[0] or cols >= y.shape[1]:
+    if not isinstance(operator, Identity) or (rows, cols) == (0, 0) or rows >= y.shape[0] or cols >= y.shape[1]:
         return y
     return F.pad(y[None, None], (0, cols, 0, rows), mode="reflect")[0, 0]
 

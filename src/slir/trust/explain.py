@@ -17,7 +17,7 @@ from slir.cascade import BankWeights, LearntStage, expected_error, least_noise
 from slir.errors import InputError, SlirError
 from slir.losses import Squared
 from slir.model import Model, Stage
-from slir.operators import Identity, Operator
+from slir.operators import Operator
 from slir.restoration import advance, begin, finished, in_whole_blocks
 from slir.tiles import piece_around
 from slir.trust.examples import local_weights
@@ -113,7 +113,7 @@ def explain(y: Tensor, operator: Operator, model: Model, sigma: float, row: int,
     seen, part = (y, operator) if piece.operator is None else (y[piece.seen], piece.operator)
     start = (0, 0) if piece.operator is None else (piece.seen[0].start, piece.seen[1].start)
     unit = expected_error(operator, least_noise(sigma), operator.x_shape(shape)) if model.learnt else None
-    state = begin(in_whole_blocks(seen, model) if isinstance(part, Identity) else seen, part, model, sigma, unit)
+    state = begin(in_whole_blocks(seen, part, model), part, model, sigma, unit)
     for stage in model.stages[:-1]:
         state, _ = advance(state, stage)
     last = model.stages[-1]
