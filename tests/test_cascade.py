@@ -25,6 +25,7 @@ from slir.cascade import (
     CellMaps,
     LearntStage,
     Regression,
+    begin_learnt,
     cell_features,
     expected_error,
     least_noise,
@@ -42,7 +43,7 @@ from slir.operators import Blur, Compose, Downsample, Identity, Linear, Mask, Op
 from slir.partition import Partition
 from slir.patches import PatchGrid
 from slir.plans import Plan, StagePlan, cascade_plan
-from slir.restoration import advance, begin_learnt, restore
+from slir.restoration import advance, restore
 from slir.similar import collaborate, collaborate_and_tell, faded, match
 from slir.solvers import bordered, system
 from slir.solvers.cg import cg

@@ -146,6 +146,14 @@ def _field(shape: Shape) -> Tensor:
     return 0.5 + field * (CONTRAST / field.std())
 
 
+def begin_learnt(y: Tensor, operator: Operator, sigma: float, unit: float | None = None) -> State:
+    """Where every cascade begins, in training as in use."""
+    sigma = least_noise(sigma)
+    x = smooth_start(operator, y, sigma)
+    unit = expected_error(operator, sigma, (x.shape[0], x.shape[1])) if unit is None else unit
+    return State(y / unit, operator, x / unit, x / unit, sigma / unit, unit)
+
+
 class Regression(ABC):
     """What is learnt: from what is seen at a patch to what is missing there."""
 
@@ -244,6 +252,14 @@ class LearntStage:
 
     def grid(self, shape: Shape) -> PatchGrid:
         return PatchGrid(shape, self.size, self.stride)
+
+    def unit(self, operator: Operator, sigma: float, shape: Shape) -> float:
+        """Of the loop: the error to expect of the start."""
+        return expected_error(operator, least_noise(sigma), shape)
+
+    def opening(self, y: Tensor, operator: Operator, sigma: float, unit: float | None = None) -> State:
+        """Where the loop begins: the smooth start, in units."""
+        return begin_learnt(y, operator, sigma, unit)
 
     def turn(self, state: State, grid: PatchGrid, generator: torch.Generator | None = None) -> tuple[Wish, State]:
         """What the patches want, band by band; and the state that remembers what was seen."""

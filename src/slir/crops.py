@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from slir.bank import degrade
+from slir.cascade import begin_learnt
 from slir.errors import InputError
 from slir.families import Family
 from slir.model import Wish
 from slir.operators import Operator
 from slir.operators.base import Shape
 from slir.plans import Plan
-from slir.restoration import begin_learnt
 from slir.views import State
 
 LEAST = 32

@@ -25,6 +25,7 @@ from slir.views import State
 from slir.weights import Fitted, Weights
 
 if TYPE_CHECKING:
+    from slir.operators import Operator
     from slir.trust.examples import Examples
     from slir.trust.record import Trust
 
@@ -154,6 +155,15 @@ class Stage:
     def grid(self, shape: tuple[int, int]) -> PatchGrid:
         return PatchGrid(shape, self.size, self.stride)
 
+    def unit(self, operator: Operator, sigma: float, shape: tuple[int, int]) -> float:
+        """Of the loop: the range."""
+        return 1.0
+
+    def opening(self, y: Tensor, operator: Operator, sigma: float, unit: float | None = None) -> State:
+        """Where the loop begins: the operator's guess."""
+        x = operator.guess(y)
+        return State(y, operator, x, x, sigma)
+
     def turn(self, state: State, grid: PatchGrid, generator: torch.Generator | None = None) -> tuple[Wish, State]:
         """What the patches want, band by band; and the state as it was."""
         x = state.x
@@ -271,7 +281,7 @@ class Stage:
 
 
 class AnyStage(Protocol):
-    """What the loop asks of a stage: the paper's `Stage`, or a `slir.cascade.LearntStage`."""
+    """What the loop asks of a stage: the paper's `Stage`, a learnt kernel's or a cascade's."""
 
     @property
     def size(self) -> int: ...
@@ -280,6 +290,10 @@ class AnyStage(Protocol):
     def stride(self) -> int: ...
 
     def grid(self, shape: tuple[int, int]) -> PatchGrid: ...
+
+    def unit(self, operator: Operator, sigma: float, shape: tuple[int, int]) -> float: ...
+
+    def opening(self, y: Tensor, operator: Operator, sigma: float, unit: float | None = None) -> State: ...
 
     def turn(self, state: State, grid: PatchGrid, generator: torch.Generator | None = None) -> tuple[Wish, State]: ...
 
@@ -321,6 +335,11 @@ class Model:
     def learnt(self) -> bool:
         """Whether this is a cascade, which counts in units of the error to expect and goes by the σ it is given."""
         return not isinstance(self.stages[0], Stage)
+
+    @property
+    def joint(self) -> bool:
+        """Whether channels of one picture are restored together, by a learnt kernel."""
+        return getattr(self.stages[0], "joint", False)
 
     @property
     def paper_stages(self) -> tuple[Stage, ...]:

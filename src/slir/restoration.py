@@ -5,7 +5,7 @@ x̂(y) = argmin_x  Σ_p Σ_i αᵢ(y_p) ℓ(x_p, xⁱ)  +  γ/2 ‖y − Bx‖²
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import lcm
 from typing import Any
@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from slir.arrays import is_lazy
-from slir.cascade import expected_error, least_noise, smooth_start
 from slir.model import AnyStage, Model, Stage, Wish, gathered
 from slir.operators import Identity, Mask, Operator
 from slir.solvers.admm import Dual
@@ -38,15 +37,22 @@ Progress = Callable[[int, int, str], None]
 class Restoration:
     """x: (H, W), on x's own pixels (`operator.crop` gives the part that y shows). stats: one dict a stage.
 
-    residual: root mean square of y − Bx, where y shows anything. unit: of the loop.
+    residual: root mean square of y − Bx, where y shows anything; of channels restored together (C, H, W), one each.
+    unit: of the loop.
     error: root mean square error to expect at each pixel of x, where that was asked for and the model can say it.
     """
 
     x: Tensor
     stats: list[dict[str, Any]] = field(default_factory=list)
-    residual: float = float("nan")
+    residual: Any = float("nan")
     unit: float = 1.0
     error: Tensor | None = None
+
+    def channels(self) -> list[Restoration]:
+        """One for each channel of those that were restored together."""
+        errors = [None] * len(self.x) if self.error is None else list(self.error)
+        parts = zip(self.x, self.residual, errors)
+        return [replace(self, x=x, residual=residual, error=error) for x, residual, error in parts]
 
 
 @torch.no_grad()
@@ -55,7 +61,7 @@ def restore(
     operator: Operator,
     model: Model,
     *,
-    sigma: float = 0.0,
+    sigma: float | Sequence[float] = 0.0,
     unit: float | None = None,
     generator: torch.Generator | None = None,
     progress: Progress | None = None,
@@ -64,7 +70,8 @@ def restore(
 ) -> Restoration:
     """Restore one plane y (h, w) with values in [0, 1], seen through `operator`, by the stages of `model`.
 
-    sigma: of the noise, range 1. Learnt stages go by it; the paper's were fitted to theirs.
+    y: a model with a learnt kernel also takes channels (C, h, w), which it sees together.
+    sigma: of the noise, range 1; one for each channel. Learnt stages go by it; the paper's were fitted to theirs.
     unit: of a cascade's loop, where it is known already.
     observe: called as observe(t, x) with the estimate that stage t is about to see, and once more with the last one. Of
         a cascade that is z, in which its patches agree: x stays close to y until the last stage where B is I.
@@ -77,12 +84,13 @@ def restore(
         from slir.cluster.arrays import restore_lazily
 
         mask = operator.missing if isinstance(operator, Mask) else None
-        return Restoration(restore_lazily(y, lambda shape: operator, sigma, model=model, data_range=1.0, mask=mask))
-    shape = operator.x_shape((y.shape[0], y.shape[1]))
-    state = begin(in_whole_blocks(y, operator, model), operator, model, sigma, unit)
+        lazy = restore_lazily(y, lambda shape: operator, sigma, model=model, data_range=1.0, mask=mask)  # type: ignore[arg-type]
+        return Restoration(lazy)
+    shape = operator.x_shape((y.shape[-2], y.shape[-1]))
+    state = begin(in_whole_blocks(y, operator, model), operator, model, per_channel(sigma, y), unit)
 
     def shown(x: Tensor) -> Tensor:
-        return x[: shape[0], : shape[1]] * state.unit
+        return x[..., : shape[0], : shape[1]] * state.unit
 
     dual = Dual() if model.splitting == "admm" else None
     stats: list[dict[str, Any]] = []
@@ -101,9 +109,18 @@ def restore(
         progress(len(model.stages), len(model.stages), "restoring")
     if observe:
         observe(len(model.stages), shown(state.x))
-    residual = float((operator.misfit(state.y, state.x).square().mean() / operator.shows).sqrt()) * state.unit
-    error = expected_error_map(state, model, exact=sigma == 0) if errors else None
+    squares = operator.misfit(state.y, state.x).square().mean((-2, -1)) / operator.shows
+    residual = (squares.sqrt() * state.unit).tolist()
+    error = expected_error_map(state, model, exact=not bool(torch.as_tensor(sigma).any())) if errors else None
     return Restoration(shown(state.x), stats, residual, state.unit, None if error is None else shown(error))
+
+
+def per_channel(sigma: float | Sequence[float], y: Tensor) -> Any:
+    """σ as the loop takes it: a number for a plane, (C, 1, 1) for channels."""
+    if y.ndim == 2:
+        return sigma
+    sigmas = torch.as_tensor(sigma, dtype=y.dtype, device=y.device).reshape(-1, 1, 1)
+    return sigmas.expand(len(y), 1, 1)
 
 
 def in_whole_blocks(y: Tensor, operator: Operator, model: Model) -> Tensor:
@@ -115,26 +132,15 @@ def in_whole_blocks(y: Tensor, operator: Operator, model: Model) -> Tensor:
     """
     views = (view for stage in model.stages for view in getattr(stage, "views", ()) if isinstance(view, Similar))
     block = lcm(*(view.scale for view in views))
-    rows, cols = (-length % block for length in y.shape)
+    rows, cols = (-length % block for length in y.shape[-2:])
     if not isinstance(operator, Identity) or (rows, cols) == (0, 0) or rows >= y.shape[0] or cols >= y.shape[1]:
         return y
     return F.pad(y[None, None], (0, cols, 0, rows), mode="reflect")[0, 0]
 
 
 def begin(y: Tensor, operator: Operator, model: Model, sigma: float, unit: float | None = None) -> State:
-    """x⁽⁰⁾ and the unit of the loop: the range for the paper's stages, the error to expect for learnt ones."""
-    if model.learnt:
-        return begin_learnt(y, operator, sigma, unit)
-    x = operator.guess(y)
-    return State(y, operator, x, x, sigma)
-
-
-def begin_learnt(y: Tensor, operator: Operator, sigma: float, unit: float | None = None) -> State:
-    """Where every cascade begins, in training as in use."""
-    sigma = least_noise(sigma)
-    x = smooth_start(operator, y, sigma)
-    unit = expected_error(operator, sigma, (x.shape[0], x.shape[1])) if unit is None else unit
-    return State(y / unit, operator, x / unit, x / unit, sigma / unit, unit)
+    """x⁽⁰⁾ and the unit of the loop, as the first stage wants them."""
+    return model.stages[0].opening(y, operator, sigma, unit)
 
 
 def advance(
@@ -206,6 +212,8 @@ def solve(state: State, wish: Wish, stage: AnyStage) -> tuple[Solution, Tensor]:
     less than that diagonal, also where B sees nothing, so the tolerance is about the error left in x at most. (A
     residual compared with the right-hand side, which γ makes large, would say nothing about what B does not see.)
     """
+    if state.x.ndim > 2:
+        return _solve_each(state, wish, stage)
     gamma, diagonal, moment = stage.system(wish, state.sigma)
     z = moment / diagonal
     if gamma == 0:
@@ -214,3 +222,14 @@ def solve(state: State, wish: Wish, stage: AnyStage) -> tuple[Solution, Tensor]:
     target = tolerance * float(diagonal.mean().abs()) * z.numel() ** 0.5
     system = System(state.operator, gamma, diagonal)
     return system.explain(state.y, start, moment=moment, target=target), z
+
+
+def _solve_each(state: State, wish: Wish, stage: AnyStage) -> tuple[Solution, Tensor]:
+    """The same of channels, each with its own σ: (C, H, W)."""
+    parts = []
+    for c, (y, x, z) in enumerate(zip(state.y, state.x, state.z)):
+        one = replace(state, y=y, x=x, z=z, sigma=float(state.sigma[c]))
+        parts.append(solve(one, Wish(wish.diagonal[c], wish.moment[c]), stage))
+    solutions = [solved for solved, _ in parts]
+    worst = max(solutions, key=lambda own: (own.verdict is not Verdict.CONVERGED, own.stats["steps"]))
+    return replace(worst, value=torch.stack([own.value for own in solutions])), torch.stack([z for _, z in parts])

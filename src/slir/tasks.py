@@ -261,11 +261,11 @@ def _restore(
     else:
         generator = _generator(options.rng)
         look = None if options.observe is None else _looks(options.observe, treatment, planes, operator, frame)
-        with _meter(options.progress, len(planes)) as report:
+        with _meter(options.progress, treatment.part(len(planes))) as report:
 
-            def one(plane: Tensor, model: Model, noise: float, number: int) -> Restoration:
-                seen: dict[str, Any] = {"progress": report(number), "observe": look and partial(look, number)}
-                seen["errors"] = options.errors
+            def one(plane: Tensor, model: Model, noise: Any, number: int) -> Restoration:
+                seen: dict[str, Any] = {"progress": report(treatment.part(number)), "errors": options.errors}
+                seen["observe"] = look and partial(look, number)
                 work = partial(restore_tiled, plane, operator, model, sigma=noise, generator=generator, **seen)
                 return sparing(work, device)
 
@@ -385,7 +385,7 @@ def _looks(
     shown = [operator.crop(operator.guess(plane), shape) for plane in treatment.prepared(planes)]
 
     def look(number: int, x: Tensor) -> None:
-        shown[number] = x
+        shown[number : number + (len(x) if x.ndim > 2 else 1)] = x if x.ndim > 2 else [x]
         observe(frame.image(treatment.channels(shown)))
 
     return look

@@ -36,7 +36,7 @@ NOT_FINITE = (
 BLOCK, BLOCKS = 512, 4
 """Of an image with more pixels than BLOCKS² blocks of this side hold, noise is estimated from so many alone."""
 
-One = Callable[[Tensor, Model, float, int], Restoration]
+One = Callable[[Tensor, Model, Any, int], Restoration]
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,15 @@ class Treatment:
     """What is known about the planes of an image.
 
     sigmas: noise of each plane as it is restored. evened: how it was made even, one for each plane, or none.
-    turned: whether the first three are colours, restored as brightness and differences.
+    turned: whether the first three are colours, restored as brightness and differences. joint: whether they are
+    restored together, by a model that sees colours.
     model: what to restore with; None takes what ships.
     """
 
     sigmas: tuple[float, ...]
     evened: tuple[Evened, ...] = ()
     turned: bool = False
+    joint: bool = False
     model: Model | None = None
 
     def leaves(self, operator: Operator) -> bool:
@@ -76,6 +78,10 @@ class Treatment:
         """What restores a plane. Differences of colours have little detail, so half of the stages will do."""
         model = (self.model or default_model(operator, self.noises()[number])).to(device)
         return colour.brief(model) if self.turned and number in (1, 2) else model
+
+    def part(self, number: int) -> int:
+        """How many pieces of work come before plane `number`: channels that are restored together are one."""
+        return max(0, number - 2) if self.joint else number
 
     def noises(self) -> list[float]:
         """Of each plane as `restore` hands it on."""
@@ -140,15 +146,18 @@ class Treatment:
 
     def restore(self, planes: list[Tensor], operator: Operator, one: One) -> Restored:
         """All planes, each by `one(plane, model, sigma, number)`."""
-        planes = self.prepared(planes)
+        planes, noises = self.prepared(planes), self.noises()
         outcomes = []
-        for number, (plane, noise) in enumerate(zip(planes, self.noises())):
+        if self.joint and (any(noises[:3]) or not isinstance(operator, Identity)):
+            together = one(torch.stack(planes[:3]), self.model_for(operator, planes[0].device), noises[:3], 0)
+            outcomes += together.channels()
+        for number, (plane, noise) in list(enumerate(zip(planes, noises)))[len(outcomes) :]:
             if noise == 0 and isinstance(operator, Identity):  # one of several that has no noise, so is as it should be
                 outcomes.append(Restoration(plane, residual=0.0, error=torch.zeros_like(plane)))
                 continue
             outcomes.append(one(plane, self.model_for(operator, plane.device, number), noise, number))
-            if not bool(outcomes[-1].x.isfinite().all()):
-                raise SlirError(NOT_FINITE)
+        if not all(bool(outcome.x.isfinite().all()) for outcome in outcomes):
+            raise SlirError(NOT_FINITE)
         restored, residuals = self.channels([each.x for each in outcomes]), [each.residual for each in outcomes]
         sigmas = list(self.sigmas)
         if self.turned:
@@ -195,11 +204,12 @@ def settle(
     together: Groups = (tuple(range(count)),)
     own, planes = fitted(together)
     treatment = decide(planes, shown, sigma, own.spans, model)
-    groups: Groups = ((0, 1, 2),) if treatment.turned else ()
+    colours = treatment.turned or treatment.joint
+    groups: Groups = ((0, 1, 2),) if colours else ()
     groups += tuple((number,) for number in range(sum(map(len, groups)), count))
     if groups != together and model is None:  # what is restored by itself has a range of its own
         own, planes = fitted(groups)
-        treatment = decide(planes, shown, sigma, own.spans, model, turned=treatment.turned)
+        treatment = decide(planes, shown, sigma, own.spans, model, colours=colours)
     if told is not None and told > 0 and not isinstance(operator, Mask):
         _check_noise(planes, treatment.sigmas, own.spans)
     if model is None and not blind:
@@ -219,10 +229,10 @@ def decide(
     spans: Sequence[float],
     model: Model | None,
     *,
-    turned: bool | None = None,
+    colours: bool | None = None,
 ) -> Treatment:
     """How to treat planes with values in [0, 1], or a sample of them. sigma: in units of which a span is the range.
-    turned: whether the first three are colours, where that is known."""
+    colours: whether the first three are, where that is known."""
     evened = _evened(sigma, planes, operator)
     if evened:
         planes = [even.forward(plane) for even, plane in zip(evened, planes)]
@@ -230,10 +240,11 @@ def decide(
     if model is not None:
         check_model(model, operator, sigmas, spans[0])
     # Models of the paper's kind know one noise level alone.
-    learnt = (model or default_model(operator, sigmas[0])).learnt
-    if turned is None:
-        turned = len(planes) in (3, 4) and learnt and colour.alike(without_holes(planes[:3], operator), sigmas[:3])
-    return Treatment(sigmas, evened, turned, model)
+    used = model or default_model(operator, sigmas[0])
+    if colours is None:
+        several = len(planes) in (3, 4) and used.learnt
+        colours = several and colour.alike(without_holes(planes[:3], operator), sigmas[:3])
+    return Treatment(sigmas, evened, colours and not used.joint, colours and used.joint, model)
 
 
 def without_holes(planes: list[Tensor], operator: Operator) -> list[Tensor]:

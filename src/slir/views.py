@@ -33,7 +33,7 @@ class State:
     """Where a restoration stands. All images count in the loop's unit.
 
     x: the image that explains y best among those near z, (H, W). z: the image that the patches agree on.
-    sigma: of the noise in y. unit: of the loop, on the scale where the range is 1.
+    sigma: of the noise in y; of channels restored together (C, 1, 1). unit: of the loop, where the range is 1.
     kept: what views of the stage before left behind. matched: groups of patches that were found alike in z, and their
     distances. told: by name, second moments that views come across and that errors to expect are told from
     (`slir.trust.evidence`); None where nobody wants to know.
@@ -43,7 +43,7 @@ class State:
     operator: Operator
     x: Tensor
     z: Tensor
-    sigma: float = 0.0
+    sigma: Any = 0.0
     unit: float = 1.0
     kept: dict[str, Tensor] = field(default_factory=dict)
     matched: dict[tuple[int, ...], tuple[Tensor, ...]] = field(default_factory=dict)

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from slir.arrays import Canvas, DataRange, canvas, check_filled
-from slir.cascade import expected_error, least_noise
 from slir.compute import sparing
 from slir.model import Model
 from slir.operators import Mask, Operator
@@ -39,7 +38,7 @@ class Decision:
 
     operator: Operator
     treatment: Treatment
-    units: tuple[float | None, ...]
+    units: tuple[float, ...]
     ranges: tuple[tuple[float, float], ...]
     corrections: tuple[Correction | None, ...] = ()
 
@@ -77,10 +76,8 @@ def decide_once(
         check_filled(array, data_range)
     frame, _, treatment = settle(frame, array, operator, sigma, model, device, blind=blind)
     shape = operator.missing.shape if isinstance(operator, Mask) else operator.x_shape(size)
-    units: list[float | None] = []
-    for noise in treatment.noises():
-        learnt = treatment.model_for(operator, device).learnt
-        units.append(expected_error(operator, least_noise(noise), (shape[0], shape[1])) if learnt else None)
+    first = treatment.model_for(operator, device).stages[0]
+    units = [first.unit(operator, noise, (shape[0], shape[1])) for noise in treatment.noises()]
     return Decision(operator, treatment, tuple(units), frame.ranges)
 
 
@@ -164,7 +161,7 @@ def _restored(
 ) -> Restored:
     shape = (planes[0].shape[0], planes[0].shape[1])
 
-    def one(plane: Tensor, model: Model, noise: float, number: int) -> Restoration:
+    def one(plane: Tensor, model: Model, noise: Any, number: int) -> Restoration:
         asked: dict[str, Any] = {"sigma": noise, "unit": decision.units[number], "generator": generator}
         outcome = sparing(partial(restore, plane, operator, model, errors=errors, **asked), plane.device)
         error = None if outcome.error is None else operator.crop(outcome.error, shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,15 +38,15 @@ def restore_planes(
     sigmas = (sigma,) * len(planes)
     if model is not None:
         check_model(model, operator, sigmas, 1.0)
-    learnt = (model or default_model(operator, sigma)).learnt
-    turned = len(planes) in (3, 4) and learnt and min(shape) >= MIN_SIDE
-    turned = turned and colour.alike(without_holes(planes[:3], operator), sigmas[:3])
-    treatment = Treatment(sigmas, (), turned, model)
+    used = model or default_model(operator, sigma)
+    colours = len(planes) in (3, 4) and used.learnt and min(shape) >= MIN_SIDE
+    colours = colours and colour.alike(without_holes(planes[:3], operator), sigmas[:3])
+    treatment = Treatment(sigmas, (), colours and not used.joint, colours and used.joint, model)
     if treatment.leaves(operator):
         return planes
     work = restore if beyond and operator.shown(shape) != (0, 0, *x_shape) else restore_tiled
 
-    def one(plane: Tensor, own: Model, noise: float, number: int) -> Restoration:
+    def one(plane: Tensor, own: Model, noise: Any, number: int) -> Restoration:
         # A generator of its own: solvers that draw at random give the same each time.
         generator = torch.Generator().manual_seed(0)
         return sparing(lambda: work(plane, operator, own, sigma=noise, generator=generator), plane.device)

@@ -18,7 +18,9 @@ from slir.descriptors import DctDescriptor
 from slir.errors import FileError
 from slir.io.atomic import whole_file
 from slir.io.cascades import Packer, Unpacker
+from slir.io.networks import pack_network, unpack_network
 from slir.io.trust import pack_examples, pack_trust, unpack_examples, unpack_trust
+from slir.kernel.stage import KernelStage
 from slir.losses import Euclidean, Huber, Loss, Squared
 from slir.model import AnyStage, Model, Prior, Stage
 from slir.weights import WEIGHTS
@@ -46,7 +48,9 @@ def write_model(path: str | Path, model: Model, *, tolerance: float = 0.0, half:
     for number, bank in enumerate(banks):
         for name in ("seen", "clean", "source"):
             tensors[f"bank{number}.{name}"] = getattr(bank, name).detach().cpu().contiguous()
+    networks = [stage.network for stage in model.stages if isinstance(stage, KernelStage)]
     header = {
+        "network": pack_network(networks[0], tensors) if networks else None,
         "banks": [bank.provenance for bank in banks],
         "priors": [
             {
@@ -86,7 +90,9 @@ def _canonical(contents: bytes) -> bytes:
 
 
 def _stage_settings(stage: AnyStage, priors: list[Prior]) -> dict[str, Any]:
-    assert isinstance(stage, Stage)  # there are these two
+    if isinstance(stage, KernelStage):
+        return {"kind": "kernel", "share": stage.share, "following": stage.following}
+    assert isinstance(stage, Stage)  # the third kind is packed by `Packer`
     names = ("gamma", "beta", "solver", "stride", "tol", "max_steps")
     own: dict[str, Any] = {name: getattr(stage, name) for name in names}
     own["prior"] = next(i for i, prior in enumerate(priors) if prior is stage.prior)
@@ -138,10 +144,17 @@ def _model(tensors: dict[str, Any], header: dict[str, Any]) -> Model:
         priors.append(Prior(banks[own["bank"]], descriptor, weights, own["view"]))
     stages: list[AnyStage] = []
     unpacker = Unpacker(tensors)
+    network = unpack_network(header["network"], tensors) if header.get("network") else None
     for number, own in enumerate(header["stages"]):
         own = dict(own)
-        if own.pop("kind", "paper") == "learnt":
+        kind = own.pop("kind", "paper")
+        if kind == "learnt":
             stages.append(unpacker.stage(own, f"stage{number}"))
+            continue
+        if kind == "kernel":
+            if network is None:
+                raise ValueError("it has a stage of a learnt kernel, but no network")
+            stages.append(KernelStage(network, float(own["share"]), own["following"]))
             continue
         settings = dict(own.pop("loss"))
         loss = _LOSSES[settings.pop("kind")](**settings)

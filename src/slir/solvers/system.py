@@ -127,13 +127,13 @@ def _absent(value: float | Tensor) -> bool:
 
 
 def laplacian(x: Tensor) -> Tensor:
-    """∇ᵀ∇x, with mirrored borders: the sum of x's differences from its four neighbours."""
+    """∇ᵀ∇x, with mirrored borders: the sum of x's differences from its four neighbours. x: (..., H, W)."""
     out = torch.zeros_like(x)
-    down, across = x[1:] - x[:-1], x[:, 1:] - x[:, :-1]
-    out[1:] += down
-    out[:-1] -= down
-    out[:, 1:] += across
-    out[:, :-1] -= across
+    down, across = x[..., 1:, :] - x[..., :-1, :], x[..., 1:] - x[..., :-1]
+    out[..., 1:, :] += down
+    out[..., :-1, :] -= down
+    out[..., 1:] += across
+    out[..., :-1] -= across
     return out
 
 

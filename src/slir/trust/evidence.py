@@ -99,21 +99,23 @@ def _log_mean(squares: Tensor, radius: int, least: float) -> Tensor:
 
 
 def box(image: Tensor, radius: int) -> Tensor:
-    """Means over squares of 2·radius + 1 pixels a side, mirrored beyond the border: (H, W) -> (H, W).
+    """Means over squares of 2·radius + 1 pixels a side, mirrored beyond the border: (..., H, W) -> (..., H, W).
 
     Differences of running sums, which cost the same for any radius; in double precision, because what is faint here may
     stand beside what is not.
     """
     if radius == 0:
         return image
-    for axis, length in enumerate(image.shape):
+    planes = image.reshape(1, -1, *image.shape[-2:])
+    for axis in (-2, -1):
+        length = image.shape[axis]
         own = min(radius, length - 1)
-        pad = (0, 0, own, own) if axis == 0 else (own, own, 0, 0)
-        sums = F.pad(image[None, None], pad, mode="reflect")[0, 0].cumsum(axis, dtype=torch.float64)
+        pad = (0, 0, own, own) if axis == -2 else (own, own, 0, 0)
+        sums = F.pad(planes, pad, mode="reflect").cumsum(axis, dtype=torch.float64)
         total = sums.narrow(axis, 2 * own, length).clone()
         total.narrow(axis, 1, length - 1).sub_(sums.narrow(axis, 0, length - 1))
-        image = total.div_(2 * own + 1).to(image.dtype)
-    return image
+        planes = total.div_(2 * own + 1).to(image.dtype)
+    return planes.view(image.shape)
 
 
 def spread_stride(stage: Stage) -> int:

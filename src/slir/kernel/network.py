@@ -1,0 +1,95 @@
+"""The network of features φ, which decides what "similar" means: a bias-free U-Net on 2×2 blocks of pixels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+FEATURES = 64  # numbers in φ_p
+PATCH = 8
+STRIDE = 2
+LEAD = (PATCH - STRIDE) // 2  # pixels by which a patch begins before its 2×2 block
+MULTIPLE = 8  # the coarsest scale has one pixel for each 8×8 of the picture
+
+
+class ResidualBlock(nn.Module):
+    """x + b(relu(a(x))), two 3×3 convolutions without bias."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.a = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.b = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        nn.init.orthogonal_(self.a.weight)
+        nn.init.orthogonal_(self.b.weight, gain=0.2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.b(F.relu(self.a(x)))
+
+
+class KernelNetwork(nn.Module):
+    """Features φ_p at every second pixel, and the linear map W that turns them into patches.
+
+    Grey and colour pictures share the trunk; each has a first layer and a W of its own. Without biases the network is
+    homogeneous: φ(c·x, c·σ) = c·φ(x, σ), so pictures need no particular unit.
+    """
+
+    def __init__(self, width: int = 64, blocks: int = 2) -> None:
+        super().__init__()
+        self.settings = {"width": width, "blocks": blocks}
+        widths = [width, width * 3 // 2, width * 2]
+
+        def stack(channels: int) -> nn.Sequential:
+            return nn.Sequential(*[ResidualBlock(channels) for _ in range(blocks)])
+
+        def per_colour(make: Any) -> nn.ModuleDict:
+            return nn.ModuleDict({"grey": make(1), "colour": make(3)})
+
+        # data step, estimate before, inverse residual and noise level, each in 2×2 blocks
+        self.head = per_colour(lambda c: nn.Conv2d(4 * 4 * c, widths[0], 3, padding=1, bias=False))
+        self.encoder = nn.ModuleList([stack(w) for w in widths])
+        self.down = nn.ModuleList([nn.Conv2d(widths[i], widths[i + 1], 2, stride=2, bias=False) for i in range(2)])
+        self.middle = stack(widths[2])
+        up = [nn.ConvTranspose2d(widths[i + 1], widths[i], 2, stride=2, bias=False) for i in range(2)]
+        self.up = nn.ModuleList(up)
+        self.decoder = nn.ModuleList([stack(widths[i]) for i in range(2)])
+        self.tail = nn.Conv2d(widths[0], FEATURES, 3, padding=1, bias=False)
+        self.patches = per_colour(lambda c: nn.Conv2d(FEATURES, c * PATCH**2, 1, bias=False))
+        for weight in self.patches.parameters():
+            nn.init.normal_(weight, std=0.02)
+
+    def features(self, x: Tensor, before: Tensor, residual: Tensor, level: Tensor) -> Tensor:
+        """φ, (B, 64, H/2, W/2), of the data step x, the estimate before it, the inverse residual and the noise level.
+
+        Each is (B, C, H, W) with C = 1 or 3; H and W are multiples of 8.
+        """
+        planes = torch.cat([x, before, residual, level.expand_as(x)], 1)
+        first = self.head["grey" if x.shape[1] == 1 else "colour"](F.pixel_unshuffle(planes, 2))
+        fine = self.encoder[0](first)
+        middle = self.encoder[1](self.down[0](fine))
+        coarse = self.middle(self.encoder[2](self.down[1](middle)))
+        middle = self.decoder[1](middle + self.up[1](coarse))
+        fine = self.decoder[0](fine + self.up[0](middle))
+        return F.relu(self.tail(fine))
+
+    def corrections(self, features: Tensor, channels: int) -> Tensor:
+        """Wφ_p, what is subtracted from each patch: (B, C·64, H/2, W/2)."""
+        return self.patches["grey" if channels == 1 else "colour"](features)
+
+    def forward(self, x: Tensor, before: Tensor, residual: Tensor, level: Tensor) -> Tensor:
+        """The estimate: x less the average of the patches' corrections."""
+        patches = self.corrections(self.features(x, before, residual, level), x.shape[1])
+        return x - average(patches.to(x.dtype))
+
+
+def average(patches: Tensor) -> Tensor:
+    """Σ R_pᵀ patch / Σ R_pᵀ R_p 1: (B, C·64, H/2, W/2) -> (B, C, H, W), each pixel by the number of its patches."""
+    h, w = STRIDE * patches.shape[-2], STRIDE * patches.shape[-1]
+
+    def fold(p: Tensor) -> Tensor:
+        whole = F.fold(p.flatten(2), (h + 2 * LEAD, w + 2 * LEAD), PATCH, stride=STRIDE)
+        return whole[..., LEAD : LEAD + h, LEAD : LEAD + w]
+
+    return fold(patches) / fold(torch.ones_like(patches[:1, : PATCH**2]))

@@ -1,0 +1,146 @@
+"""The stage of the loop whose kernel is learnt: z_p = x_p − Wφ_p, averaged over patches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from slir.cascade import TOLERANCE, least_noise, smooth_start
+from slir.kernel.network import LEAD, MULTIPLE, PATCH, STRIDE, KernelNetwork
+from slir.model import Wish
+from slir.operators import Identity, Mask, Operator
+from slir.patches import PatchGrid
+from slir.views import State
+
+FIRST_LEVEL = 49 / 255
+"""Noise level of the first of several stages, range 1."""
+
+LAST_LEVEL = 1.5 / 255
+"""Least noise level of the last of several stages."""
+
+DATA_WEIGHT = 0.23
+"""λ: the x-update takes z to be off by level/√λ."""
+
+
+@dataclass(frozen=True)
+class KernelStage:
+    """z ← x − Σ_p R_pᵀWφ_p / Σ_p R_pᵀR_p,      x ← argmin ‖y − Bx‖²/σ² + λ‖x − z‖²/level²
+
+    share: how far the stage is on the way from the first level (0) to the noise's own (1). following: the same of the
+    stage after it, to whose level the x-update leads; None for the last stage, which keeps z.
+    """
+
+    network: KernelNetwork
+    share: float = 1.0
+    following: float | None = None
+    size: int = PATCH
+    stride: int = STRIDE
+    joint: ClassVar[bool] = True
+
+    def grid(self, shape: tuple[int, int]) -> PatchGrid:
+        return PatchGrid(shape, self.size, self.stride)
+
+    def unit(self, operator: Operator, sigma: float, shape: tuple[int, int]) -> float:
+        """Of the loop: the range, since φ is homogeneous."""
+        return 1.0
+
+    def opening(self, y: Tensor, operator: Operator, sigma: float | Tensor, unit: float | None = None) -> State:
+        """The data step without a prior patch: y itself for denoising, else the smooth start, plane by plane."""
+        if isinstance(operator, Identity):
+            return State(y, operator, y, y, sigma)
+        flat = y.reshape(-1, *y.shape[-2:])
+        sigmas = torch.as_tensor(sigma).expand((*y.shape[:-2], 1, 1)).reshape(-1).tolist()
+        x = torch.stack([smooth_start(operator, plane, least_noise(s)) for plane, s in zip(flat, sigmas)])
+        x = x.reshape(*y.shape[:-2], *x.shape[-2:])
+        return State(y, operator, x, x, sigma)
+
+    def level(self, state: State) -> float | Tensor:
+        """The noise level of x that the network is told: a number, one a channel, or one a pixel."""
+        if isinstance(state.operator, Identity):
+            return state.sigma
+        level = scheduled(self.share, state.sigma)
+        if isinstance(state.operator, Mask):  # what is known keeps its own noise
+            known = torch.clamp(torch.as_tensor(state.sigma), max=level)
+            return torch.where(state.operator.missing.to(state.x.device), torch.as_tensor(level), known)
+        return level
+
+    def turn(self, state: State, grid: PatchGrid, generator: torch.Generator | None = None) -> tuple[Wish, State]:
+        """The average of all patches, as what x is wanted to be."""
+        z = self.estimate(state)
+        return Wish(torch.ones_like(z), z), state
+
+    def estimate(self, state: State) -> Tensor:
+        """z on x's pixels: (H, W), channels (C, H, W), or several pictures (N, C, H, W)."""
+        shape = state.x.shape
+        planes = [_framed(plane) for plane in (state.x, state.z, self.residual(state))]
+        level = torch.as_tensor(self.level(state), dtype=state.x.dtype, device=state.x.device)
+        estimate = self.network(*planes, _framed(level.expand(shape)))
+        return estimate[..., : shape[-2], : shape[-1]].reshape(shape)
+
+    @torch.no_grad()
+    def residual(self, state: State) -> Tensor:
+        """About (BᵀB + qI)⁻¹Bᵀ(y − Bx), q = λσ²/level²: what y still says, brought back to where it belongs."""
+        if isinstance(state.operator, Identity | Mask):
+            return torch.zeros_like(state.x)
+        sigma = float(torch.as_tensor(state.sigma).mean())
+        back = state.operator.adjoint(state.y - state.operator.forward(state.x))
+        hint = state.operator.inverse_hint(back, 1.0, ridge(self.share, sigma))
+        return back if hint is None else hint(back)
+
+    def system(self, wish: Wish, sigma: float) -> tuple[float, Tensor, Tensor]:
+        """The x-update's data weight, diagonal and moment."""
+        if self.following is None:
+            return 0.0, wish.diagonal, wish.moment
+        weight = ridge(self.following, sigma)
+        return 1.0, weight * wish.diagonal, weight * wish.moment
+
+    def begin(self, state: State, z: Tensor) -> tuple[float, Tensor]:
+        """The error that the x-update may leave in x, and where it starts."""
+        return TOLERANCE.get(z.device.type, 1e-5) * scheduled(self.share, state.sigma), z
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.network.parameters()).device
+
+    def to(self, device: torch.device | str, moved: dict[int, Any] | None = None) -> KernelStage:
+        """The same stage on a device. moved: what is there already, so that stages share one network."""
+        moved = {} if moved is None else moved
+        if id(self.network) not in moved:
+            import copy
+
+            moved[id(self.network)] = copy.deepcopy(self.network).to(device)
+        return replace(self, network=moved[id(self.network)])
+
+
+def scheduled(share: float, sigma: float | Tensor) -> float:
+    """The noise level of x at a stage, falling geometrically from the first to the noise's own."""
+    last = max(float(torch.as_tensor(sigma).max()), LAST_LEVEL)
+    return float(FIRST_LEVEL ** (1 - share) * last**share)
+
+
+def ridge(share: float, sigma: float) -> float:
+    """λσ²/level², the weight of z in the x-update before a stage."""
+    return DATA_WEIGHT * (least_noise(sigma) / scheduled(share, sigma)) ** 2
+
+
+def _framed(plane: Tensor) -> Tensor:
+    """(N, C, H', W'), mirrored until both sides are multiples of 8, channels last."""
+    batch = plane if plane.ndim == 4 else plane.reshape(1, -1, *plane.shape[-2:])
+    rows, cols = (-length % MULTIPLE for length in plane.shape[-2:])
+    if rows or cols:
+        mode = "reflect" if rows < plane.shape[-2] and cols < plane.shape[-1] else "replicate"
+        batch = F.pad(batch, (0, cols, 0, rows), mode=mode)
+    return batch.contiguous(memory_format=torch.channels_last)
+
+
+def stages(network: KernelNetwork, count: int) -> tuple[KernelStage, ...]:
+    """The stages that one network serves: one where B is the identity, several elsewhere."""
+    shares = [t / (count - 1) for t in range(count)] if count > 1 else [1.0]
+    return tuple(KernelStage(network, own, after) for own, after in zip(shares, [*shares[1:], None]))
+
+
+__all__ = ["LEAD", "KernelStage", "stages"]

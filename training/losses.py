@@ -1,0 +1,77 @@
+"""What is minimised: mean absolute errors of denoising, and of the loop run through random operators."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import degradations
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from slir.cascade import least_noise, smooth_start
+from slir.kernel.network import LEAD, PATCH, STRIDE, KernelNetwork, average
+from slir.kernel.stage import KernelStage, stages
+from slir.solvers.system import System
+from slir.views import State
+
+PATCHES = 0.25
+"""Weight of the error of single patches, beside that of their average."""
+
+EARLY = 0.2
+"""Weight of the error of all stages but the last, together."""
+
+COUNTS = (4, 5, 6)
+"""Numbers of stages that are drawn."""
+
+
+def denoising(net: KernelNetwork, clean: Tensor, generator: torch.Generator) -> Tensor:
+    """One stage, B the identity."""
+    noise, level = degradations.noise(clean, generator)
+    y = (clean + noise).contiguous(memory_format=torch.channels_last)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        patches = net.corrections(net.features(y, y, torch.zeros_like(y), level), y.shape[1])
+    patches = patches.float()
+    aim = F.unfold(F.pad(noise, (LEAD,) * 4, mode="reflect"), PATCH, stride=STRIDE).reshape(patches.shape)
+    return (average(patches) - noise).abs().mean() + PATCHES * (patches - aim).abs().mean()
+
+
+def restoring(net: KernelNetwork, clean: Tensor, generator: torch.Generator) -> Tensor:
+    """The loop unrolled, one operator for all pictures of the batch."""
+    operator, sigma = degradations.operator(generator, (clean.shape[-2], clean.shape[-1]))
+    height, width = operator.for_training((clean.shape[-2], clean.shape[-1]))[1]
+    clean = clean[..., :height, :width]
+    y = operator.forward(clean)
+    y = y + sigma * torch.randn(y.shape, generator=generator)
+    count = COUNTS[int(torch.randint(len(COUNTS), (), generator=generator))]
+    with torch.no_grad():
+        x = smooth_start(operator, y, least_noise(sigma), share=1e-5)
+    state = State(y, operator, x, x, sigma)
+    loss = torch.zeros(())
+    for stage in stages(net, count):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            z = stage.estimate(state)
+        weight = 1.0 if stage.following is None else EARLY / (count - 1)
+        loss = loss + weight * (z - clean).abs().mean()
+        if stage.following is not None:
+            state = replace(state, x=_XUpdate.apply(z, state, stage), z=z)
+    return loss
+
+
+class _XUpdate(torch.autograd.Function):
+    """x = (BᵀB + ρI)⁻¹(Bᵀy + ρz), whose derivative by z is ρ(BᵀB + ρI)⁻¹: symmetric, so one more solve."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, state: State, stage: KernelStage) -> Tensor:
+        from slir.kernel.stage import ridge
+
+        assert stage.following is not None
+        ctx.weight = ridge(stage.following, state.sigma)
+        ctx.system = System(state.operator, 1.0, ctx.weight)
+        target = 1e-3 * ctx.weight * z.numel() ** 0.5
+        return ctx.system.explain(state.y, z, moment=ctx.weight * z, target=target).value
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.system.solve(ctx.weight * gradients[0].contiguous(), tol=1e-2).value, None, None
