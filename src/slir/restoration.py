@@ -154,6 +154,8 @@ def advance(
     """One turn: describe, pull, solve. Also what was measured on the way.
 
     telling: keep what errors to expect are told from; only the last stage is asked for them."""
+    if state.x.ndim > 2 and not getattr(stage, "joint", False):
+        return _advance_brightness(state, stage, generator), {"x_steps": 0, "x_residual": 0.0}
     state = replace(state, told={} if telling else None)
     grid = stage.grid((state.x.shape[-2], state.x.shape[-1]))
     if dual is None or not isinstance(stage, Stage):
@@ -168,6 +170,15 @@ def advance(
     if solved.verdict is not Verdict.CONVERGED:
         stats["x_verdict"] = solved.verdict.value
     return replace(state, x=solved.value, z=z), stats
+
+
+def _advance_brightness(state: State, stage: AnyStage, generator: torch.Generator | None) -> State:
+    """A stage that sees one plane, on top of one that sees channels: what it changes in their mean, all take."""
+    kept = {name: image.mean(0) for name, image in state.kept.items()}
+    plane = replace(state, x=state.x.mean(0), z=state.z.mean(0), kept=kept)
+    wish, _ = stage.turn(plane, stage.grid((plane.x.shape[0], plane.x.shape[1])), generator)
+    z = state.z + (wish.moment / wish.diagonal - plane.z)
+    return replace(state, x=z, z=z)
 
 
 def finished(state: State, model: Model) -> State:

@@ -26,6 +26,10 @@ DATA_WEIGHT = 0.23
 """λ: the x-update takes z to be off by level/√λ."""
 
 
+DATA = "data"
+"""The name under which a stage leaves the x that it saw."""
+
+
 @dataclass(frozen=True)
 class KernelStage:
     """z ← x − Σ_p R_pᵀWφ_p / Σ_p R_pᵀR_p,      x ← argmin ‖y − Bx‖²/σ² + λ‖x − z‖²/level²
@@ -69,9 +73,9 @@ class KernelStage:
         return level
 
     def turn(self, state: State, grid: PatchGrid, generator: torch.Generator | None = None) -> tuple[Wish, State]:
-        """The average of all patches, as what x is wanted to be."""
+        """The average of all patches, as what x is wanted to be; and the state, which keeps x for a stage on top."""
         z = self.estimate(state)
-        return Wish(torch.ones_like(z), z), state
+        return Wish(torch.ones_like(z), z), replace(state, kept={DATA: state.x})
 
     def estimate(self, state: State) -> Tensor:
         """z on x's pixels: (H, W), channels (C, H, W), or several pictures (N, C, H, W)."""

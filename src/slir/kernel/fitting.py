@@ -1,0 +1,177 @@
+"""The closed-form stage on top of a learnt kernel: clean pictures and a family of degradations in, a model out.
+
+The network's features were learnt once, by gradient descent. What is fitted here has a closed form: kernel ridge
+regression whose kernel is 1[same cell]·⟨f, f′⟩, with f the patch of the network's estimate, without its mean, and what
+it has left over there,
+
+    z_p ← z_p + W_cᵀ f_p,      f_p = (z_p − mean, x_p − z_p),      W from `slir.weights.cell_ridge`.
+
+Everything that is learnt from a picture is a sum over its patches, so sums of pictures add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import slir
+from slir.arrays import grey_plane
+from slir.bank import image_hash
+from slir.carrying import Untaught
+from slir.cascade import CellMaps, LearntStage, cell_features
+from slir.cells import DirectionCells, direction_cells
+from slir.compute import pick_device
+from slir.errors import InputError
+from slir.families import Family
+from slir.kernel.stage import DATA, KernelStage
+from slir.model import Model
+from slir.patches import PatchGrid
+from slir.restoration import advance, begin
+from slir.trust.examples import draw_examples
+from slir.views import Before, Estimate, State, look
+from slir.weights.cell_ridge import Sums, fit_cell_ridge
+
+SIDE = 192
+"""Side of the crops that pictures are cut into."""
+
+AXES, BANDS = 64, 4
+"""Directions of patches and bands of contrast, which make up the cells."""
+
+PILOT = 8
+"""Crops that the cells are found from."""
+
+FOLDS = 4
+"""Groups of crops; the strength of the ridge is chosen by leaving each of them out."""
+
+MIN_SIDE = 32
+
+
+@dataclass(frozen=True)
+class Crop:
+    """A clean crop (H, W) in [0, 1] and the fold that it belongs to."""
+
+    clean: Tensor
+    fold: int
+
+
+@torch.no_grad()
+def fit_on_top(
+    images: Sequence[np.ndarray | Tensor],
+    family: Family,
+    base: Model,
+    *,
+    draws: int = 80,
+    cells: int = AXES * BANDS,
+    names: Sequence[str] | None = None,
+    seed: int = 0,
+    device: str | torch.device | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> Model:
+    """A model that restores pictures like `images` better than `base` does, which has a learnt kernel.
+
+    images: clean pictures, grey or colour, integer or float in [0, 1]. family: what they are to be degraded by.
+    draws: degraded crops to learn from; a few hundred change little. cells: kinds of patches, each with a map of its
+        own; more of them need more pictures. names: of the pictures, for explanations.
+    """
+    if not isinstance(base.stages[-1], KernelStage):
+        raise InputError("base", "be a model with a learnt kernel", repr(base), "Leave it out: slir ships one.")
+    planes = [grey_plane(image, f"images[{i}]") for i, image in enumerate(images)]
+    if not planes:
+        raise InputError("images", "hold at least one picture", "empty", "Four pictures of a kind are a good start.")
+    for number, plane in enumerate(planes):
+        if min(plane.shape) < MIN_SIDE:
+            found = f"{plane.shape[0]}×{plane.shape[1]}"
+            raise InputError(
+                f"images[{number}]", f"have at least {MIN_SIDE} pixels a side", found, "Pass a larger one."
+            )
+    generator = torch.Generator().manual_seed(seed)
+    target = pick_device(device)
+    crops = cut(planes, draws, generator)
+    stage = LearntStage(Untaught(), (Estimate(), Before(name=DATA)), error=1.0, level=0.0)
+    moved = base.to(target)
+    first = [restore_crop(crop, family, moved, generator) for crop in crops[:: -(-len(crops) // PILOT)]]
+    partition = find_cells([pairs_of(*own, stage)[1] for own in first], cells, generator)
+    sums: Sums | None = None
+    for number, crop in enumerate(crops):
+        if progress:
+            progress(number, len(crops), "fitting")
+        seen, patches, wanted = pairs_of(*restore_crop(crop, family, moved, generator), stage)
+        sums = sums or Sums(FOLDS, partition.count, seen.shape[1], wanted.shape[1], target)
+        sums.add(crop.fold, partition.assign(cell_features(patches)), seen, wanted)
+    assert sums is not None  # there is at least one crop
+    solved = fit_cell_ridge(sums)
+    top = replace(stage, regression=CellMaps(partition, solved.maps, solved.moment))
+    called = [f"images[{i}]" for i in range(len(planes))] if names is None else list(names)
+    examples = draw_examples(
+        planes, called, lambda clean: partition.assign(cell_features(clean.to(target))).cpu(),
+        size=stage.size, unit=1.0, generator=generator,
+    )  # fmt: skip
+    provenance: dict[str, Any] = {
+        "method": "kernel",
+        "slir": slir.__version__,
+        "family": family.describe(),
+        "images": [image_hash(plane) for plane in planes],
+        "draws": draws,
+        "seed": seed,
+        "cells": partition.count,
+        "ridge": {"lam": solved.lam, "tau": solved.tau},
+        "held_out_error": {"before": solved.before**0.5, "after": solved.loss**0.5},
+        "base": base.provenance,
+    }
+    if progress:
+        progress(len(crops), len(crops), "fitting")
+    return Model((*moved.stages, top), provenance, examples=examples)
+
+
+def cut(planes: Sequence[Tensor], count: int, generator: torch.Generator) -> list[Crop]:
+    """Crops at random places, turned and mirrored, from each picture in turn.
+
+    Crops of one fold share no pixel with those of another: a picture belongs to one fold, or where there are too few
+    pictures, each of its quarters.
+    """
+    crops = []
+    for number in range(count):
+        which, turn = number % len(planes), int(torch.randint(8, (), generator=generator))
+        part, fold = planes[which], which % FOLDS
+        if len(planes) < FOLDS and min(part.shape) >= 2 * MIN_SIDE:
+            fold = number // len(planes) % 4
+            rows, cols = (side // 2 for side in part.shape)
+            part = part[rows * (fold // 2) :][:rows, cols * (fold % 2) :][:, :cols]
+        sides = [min(SIDE, side) for side in part.shape]
+        row, col = (int(torch.randint(n - side + 1, (), generator=generator)) for n, side in zip(part.shape, sides))
+        crop = part[row : row + sides[0], col : col + sides[1]]
+        crop = crop.flip([axis for axis, bit in ((0, 1), (1, 2)) if turn & bit])
+        crops.append(Crop((crop.T if turn & 4 else crop).contiguous(), fold))
+    return crops
+
+
+def restore_crop(crop: Crop, family: Family, model: Model, generator: torch.Generator) -> tuple[State, Tensor]:
+    """The crop degraded and carried through the stages, and the part of it that the operator takes."""
+    operator, sigma = family.draw(generator, (crop.clean.shape[0], crop.clean.shape[1]))
+    height, width = operator.for_training((crop.clean.shape[0], crop.clean.shape[1]))[1]
+    clean = crop.clean[:height, :width]
+    y = operator.forward(clean)
+    y = (y + sigma * torch.randn(y.shape, generator=generator)).to(model.stages[0].device)
+    state = begin(y, operator, model, sigma)
+    for stage in model.stages:
+        state, _ = advance(state, stage)
+    return state, clean.to(y.device)
+
+
+def pairs_of(state: State, clean: Tensor, stage: LearntStage) -> tuple[Tensor, Tensor, Tensor]:
+    """What is seen at each patch (P, d), the patch z_p (P, k), and what is missing there (P, k)."""
+    grid = PatchGrid((state.z.shape[0], state.z.shape[1]), stage.size, stage.stride)
+    images, _ = look(state, stage.views, stage.error)
+    seen, patches = stage.features(images, state.z, grid)
+    return seen, patches, grid.extract(clean) - patches
+
+
+def find_cells(patches: Sequence[Tensor], cells: int, generator: torch.Generator) -> DirectionCells:
+    """Kinds of patches: directions by k-means, each in bands of contrast."""
+    features = torch.cat([cell_features(part) for part in patches])
+    return direction_cells(features, max(1, cells // BANDS), bands=BANDS, generator=generator)
