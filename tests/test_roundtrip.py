@@ -256,6 +256,56 @@ def test_imagej_stack_of_three_times_the_size(tmp_path):
         assert [page.aspage().resolution for page in file.pages] == [(24.0, 24.0)] * 6
 
 
+SHAPED = {
+    "axes": ((2, 3, 36, 44), {"metadata": {"axes": "TZYX", "note": "kept"}}, "TZYX", (2, 3, 72, 88)),
+    "axes of one": ((1, 3, 1, 36, 44), {"metadata": {"axes": "TZCYX"}}, "TZCYX", (1, 3, 1, 72, 88)),
+    "hidden": ((5, 36, 44), {"truncate": True}, "QYX", (5, 72, 88)),
+    "hidden cube": ((36, 36, 36), {"truncate": True}, "QYX", (36, 72, 72)),
+    "hidden RGB": ((5, 36, 44, 3), {"truncate": True, "photometric": "rgb"}, "QYXS", (5, 72, 88, 3)),
+    "hidden planar RGB": (
+        (5, 3, 36, 44),
+        {"truncate": True, "photometric": "rgb", "planarconfig": "separate"},
+        "QSYX",
+        (5, 3, 72, 88),
+    ),
+    "hidden palette": (
+        (5, 36, 44),
+        {"truncate": True, "photometric": "palette", "colormap": np.arange(768).reshape(3, 256).astype(np.uint16) * 80},
+        "QYXS",
+        (5, 72, 88, 3),
+    ),
+    "hidden interleaved channels": (
+        (2, 36, 44, 5),
+        {"truncate": True, "planarconfig": "contig"},
+        "QSYX",
+        (2, 5, 72, 88),
+    ),
+    "channels": ((5, 36, 44), {"planarconfig": "separate"}, "SYX", (5, 72, 88)),
+}
+
+
+@pytest.mark.parametrize("name", SHAPED)
+def test_tifffile_stack_of_twice_the_size(tmp_path, name):
+    """What tifffile notes of an array's shape is how it finds planes that have no directory of their own."""
+    shape, how, axes, wanted = SHAPED[name]
+    pixels = (np.arange(np.prod(shape)) % 251).astype(np.uint8).reshape(shape)
+    tifffile.imwrite(tmp_path / "a.tif", pixels, **{"photometric": "minisblack"} | how)
+    for scale in (1, 2):
+        copied(tmp_path / "a.tif", tmp_path / "b.tif", scale=scale)
+        with io.open_source(tmp_path / "a.tif") as before, io.open_source(tmp_path / "b.tif") as after:
+            assert (after.planes, after.axes, after.shape) == (before.planes, before.axes, before.shape)
+            planes = [(before.read(k), after.read(k)) for k in range(before.planes)]
+        for old, new in planes:
+            same_planes(enlarged(old, scale), new)
+    with tifffile.TiffFile(tmp_path / "b.tif") as file:
+        assert (file.series[0].axes, file.series[0].shape) == (axes, wanted)
+        seen = file.asarray()
+        assert "note" not in how.get("metadata", {}) or file.shaped_metadata[0]["note"] == "kept"
+    colours = [axis for axis, letter in enumerate(axes) if letter == "S"] if planes[0][1].channel_axis else []
+    seen = np.moveaxis(seen, colours, [-1] * len(colours))
+    np.testing.assert_array_equal(seen.reshape(-1, *planes[0][1].pixels.shape), [new.pixels for _, new in planes])
+
+
 def test_each_page_keeps_its_resolution_when_it_grows(tmp_path):
     copied(corpus.make("pages.tif", tmp_path), tmp_path / "b.tif", scale=2)
     with tifffile.TiffFile(tmp_path / "b.tif") as file:

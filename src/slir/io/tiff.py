@@ -99,7 +99,8 @@ class TiffSource(Source):
             photometric=RGB if colour else page.photometric,
             extras=page.extras,
             samples=self._apart,
-            hidden=hidden,
+            hidden=hidden and self._apart == 1 and not page.planar,
+            shape=page.shape,
             pages=tuple(_page_tags(other, self._palette) for other in self._pages),
         )
 

@@ -29,6 +29,7 @@ from slir.io.ifd import (
     write_directory,
 )
 from slir.io.picture import Head, Meta, Resolution
+from slir.io.tiff_text import PageShape
 
 NAME = "TIFF"
 _SUBFILE, DESCRIPTION, _ORIENTATION, _X, _Y, _UNIT, _XMP, _ICC = 254, 270, 274, 282, 283, 296, 700, 34675
@@ -53,6 +54,7 @@ class Private:
         extras what TIFF says of samples beyond the colours.
     samples : how many planes are the channels of one page, or 1.
     hidden : whether only the first page has a directory; the others follow it without a gap.
+    shape : of the pages that were read, if any.
     pages : by page, the tags that say nothing of how pixels are stored.
     """
 
@@ -65,7 +67,14 @@ class Private:
     extras: tuple[int, ...] = ()
     samples: int = 1
     hidden: bool = False
+    shape: PageShape | None = None
     pages: tuple[Mapping[int, Tag], ...] = ()
+
+    def new_shape(self, head: Head) -> PageShape:
+        """Of the pages that are written."""
+        samples = self.samples if self.samples > 1 else head.channels
+        apart = samples if self.planar or self.samples > 1 else 1
+        return PageShape(apart, head.size, samples // apart)
 
 
 def kept(tags: Mapping[int, Tag]) -> dict[int, Tag]:
@@ -135,6 +144,9 @@ def page_tags(head: Head, private: Private, page: int, name: str) -> dict[int, T
         _scale_geography(tags, meta.scale)
     old = description.text() if isinstance(description := tags.get(DESCRIPTION), Tag) else ""
     new = tiff_text.rewritten(old, scale=meta.scale, size=head.size, name=name)
+    if private.shape is not None and tiff_text.is_shaped(old):
+        left = len(private.pages) - page
+        new = tiff_text.reshaped(old, private.shape, private.new_shape(head), pages=left, hidden=private.hidden)
     if page == 0 and not old and not private.pages and head.axes:
         new = tiff_text.shaped(head.axes, (*head.shape, *head.size), head.channels)
     if new != old:

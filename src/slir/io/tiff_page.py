@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from slir.io.ifd import Layout, Tag
+from slir.io.tiff_text import PageShape
 
 WHITE_IS_ZERO, BLACK_IS_ZERO, RGB, PALETTE, YCBCR = 0, 1, 2, 3, 6
 UNSPECIFIED, PREMULTIPLIED, UNASSOCIATED = 0, 1, 2
@@ -68,6 +69,10 @@ class Page:
     def inner(self) -> int:
         """Samples a pixel of a segment."""
         return 1 if self.planar else self.samples
+
+    @property
+    def shape(self) -> PageShape:
+        return PageShape(self.samples if self.planar else 1, self.size, self.inner)
 
     @property
     def row_bytes(self) -> int:

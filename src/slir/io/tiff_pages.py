@@ -50,7 +50,7 @@ def read_pages(stream: BinaryIO, size: int, notes: list[str]) -> list[Page]:
 def with_hidden(pages: list[Page], text: str, size: int, notes: list[str]) -> list[Page]:
     """Add the planes that follow the only page without a directory of their own, as its description `text` says."""
     page = pages[0]
-    count = tiff_text.hidden_planes(text, page.size) if len(pages) == 1 else 1
+    count = tiff_text.hidden_planes(text, page.shape) if len(pages) == 1 else 1
     step = int(page.counts.sum())
     in_one_piece = np.array_equal(page.offsets[1:], (page.offsets + page.counts)[:-1])
     if count == 1 or page.compression != NONE or page.tiled or not in_one_piece:

@@ -39,7 +39,7 @@ class TiffSink(Sink):
     @property
     def _apart(self) -> bool:
         """Whether the samples of a pixel are stored in planes."""
-        return self._private.samples > 1 or (self._private.planar and self.head.channels > 1)
+        return self._private.new_shape(self.head).apart > 1
 
     def _start(self, temporary: Path) -> None:
         self._stream = open(temporary, "w+b")  # noqa: SIM115  (closed by _finish or _abandon)

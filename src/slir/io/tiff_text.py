@@ -9,11 +9,26 @@ import math
 import re
 import uuid
 from collections.abc import Callable
+from typing import NamedTuple
 
 _PIXELS = re.compile(r"<(?:\w+:)?Pixels\b[^>]*>")
 _FILE = re.compile(r'(<(?:\w+:)?UUID\b[^>]*\bFileName=")([^"]*)(")')
 _UUID = re.compile(r"urn:uuid:([0-9a-fA-F-]{36})")
 Axes = tuple[str, tuple[int, ...]]
+_MOST_AXES = 64  # of an array, as NumPy has them
+
+
+class PageShape(NamedTuple):
+    """The part of an array's shape that one page of the file holds.
+
+    apart : samples of a pixel that are stored one plane after the other, or 1.
+    size : (height, width).
+    together : samples of a pixel that are stored beside each other, or 1.
+    """
+
+    apart: int
+    size: tuple[int, int]
+    together: int
 
 
 def is_ome(text: str) -> bool:
@@ -45,15 +60,15 @@ def axes(text: str, planes: int, samples: int) -> Axes:
     return ("I", (planes,)) if planes > 1 else ("", ())
 
 
-def hidden_planes(text: str, size: tuple[int, int]) -> int:
+def hidden_planes(text: str, page: PageShape) -> int:
     """How many planes follow each other without a directory of their own, as ImageJ and tifffile write large stacks."""
     if is_imagej(text):
         return _value(text, "images")
     if is_shaped(text):
         shape = _json(text).get("shape", [])
-        inner = next((at for at in range(len(shape) - 1) if tuple(shape[at : at + 2]) == size), None)
-        if inner is not None and all(isinstance(side, int) and side > 0 for side in shape):
-            return math.prod(shape[:inner])
+        at = _place(shape, page)
+        if at is not None:
+            return math.prod(shape[:at]) // page.apart
     return 1
 
 
@@ -66,9 +81,32 @@ def rewritten(text: str, *, scale: float, size: tuple[int, int], name: str) -> s
     """The description of a picture of that size, (height, width), and `scale` times as fine, in a file of that name."""
     if is_ome(text):
         return _renamed(text if scale == 1 else _PIXELS.sub(lambda found: _pixels(found[0], scale, size), text), name)
-    if is_shaped(text) and scale != 1:
-        return ""  # it only says what the other tags say
     return text
+
+
+def reshaped(text: str, old: PageShape, new: PageShape, *, pages: int, hidden: bool) -> str:
+    """tifffile's note, whose pages had the shape `old`, for pages of the shape `new`.
+
+    pages : how many there are from this one on. hidden : whether only the first of them has a directory. A note that
+    does not fit the pages is left as it is, and left out where their shape changes.
+    """
+    note = _json(text)
+    shape, names = note.get("shape", []), note.get("axes", "")
+    at = _place(shape, old)
+    if at is None or math.prod(shape[:at]) // old.apart > pages or old.apart not in (1, new.apart):
+        return text if old == new else ""
+    leading, trailing = shape[:at], shape[at + 2 :]
+    first, last = ("", "") if not isinstance(names, str) else (names[: at + 2], names[at + 2 :])
+    if new.apart > old.apart:
+        leading, first = [*leading, new.apart], f"{first[:at]}S{first[at:]}"
+    if new.together != old.together:
+        trailing, last = ([new.together], "S") if new.together > 1 else ([], "")
+    changed = note | {"shape": [*leading, *new.size, *trailing]}
+    if isinstance(names, str) and len(names) == len(shape):
+        changed["axes"] = first + last
+    if not hidden:
+        changed.pop("truncated", None)
+    return text if changed == note else json.dumps(changed)
 
 
 def shaped(axes: str, shape: tuple[int, ...], channels: int) -> str:
@@ -133,20 +171,29 @@ def _long(pairs: list[tuple[str, int]]) -> Axes:
 def _shaped_axes(text: str, planes: int) -> Axes:
     note = _json(text)
     shape, names = note.get("shape", []), note.get("axes", "")
-    if not all(isinstance(side, int) and side > 0 for side in shape):
-        return "", ()
     count = next((at for at in range(len(shape)) if math.prod(shape[:at]) == planes), 0)
     named = isinstance(names, str) and len(names) == len(shape)
     return (names[:count] if named else "Q" * count), tuple(shape[:count])
 
 
+def _place(shape: list[int], page: PageShape) -> int | None:
+    """Where height and width are in the shape of an array: the last place that leaves a page's samples behind them."""
+    for at in range(len(shape) - 2, -1, -1):
+        if tuple(shape[at : at + 2]) == page.size and math.prod(shape[at + 2 :]) == page.together:
+            return at
+    return None
+
+
 def _json(text: str) -> dict:
+    """tifffile's note; empty where its shape makes no sense."""
     try:
         note = json.loads(text)
     except (ValueError, RecursionError):
         return {}
     shape = note.get("shape") if isinstance(note, dict) else None
-    return note if isinstance(shape, list) else {}
+    if not isinstance(shape, list) or len(shape) > _MOST_AXES:
+        return {}
+    return note if all(isinstance(side, int) and side > 0 for side in shape) else {}
 
 
 def _value(text: str, key: str) -> int:
