@@ -3,6 +3,7 @@
 import resource
 import tracemalloc
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -304,6 +305,56 @@ def test_tifffile_stack_of_twice_the_size(tmp_path, name):
     colours = [axis for axis, letter in enumerate(axes) if letter == "S"] if planes[0][1].channel_axis else []
     seen = np.moveaxis(seen, colours, [-1] * len(colours))
     np.testing.assert_array_equal(seen.reshape(-1, *planes[0][1].pixels.shape), [new.pixels for _, new in planes])
+
+
+@pytest.mark.parametrize("suffix", [".tif", ".fits", ".zarr", ".png", ".jpg", ".webp"])
+@pytest.mark.parametrize("fault", ["size", "dtype", "colour", "shape"])
+def test_a_file_that_does_not_hold_what_was_written_is_not_put_in_place(tmp_path, suffix, fault):
+    colour = suffix == ".webp"
+    head = io.Head((20, 30), np.dtype(np.uint8), colour)
+    picture = io.Picture(np.full((20, 30, 3) if colour else (20, 30), 7, np.uint8), -1 if colour else None)
+    path = tmp_path / f"a{suffix}"
+    with io.create(path, head) as sink:
+        sink.write(picture)
+    _, (old,) = all_planes(path)
+    claims = {"size": (21, 30), "dtype": np.dtype(np.uint16), "colour": not colour, "shape": (2,)}
+
+    def attempt():
+        with io.create(path, head) as sink:
+            sink.write(picture)
+            sink._plane = 2
+            sink.head = replace(head, **{fault: claims[fault]})
+
+    with pytest.raises(FileError, match=r"was not written, since the new file would hold .* instead of .*bug in slir"):
+        attempt()
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+    same_planes(all_planes(path)[1][0], old)
+
+
+def test_a_stack_whose_planes_nobody_would_find_is_not_put_in_place(tmp_path, monkeypatch):
+    tifffile.imwrite(tmp_path / "a.tif", np.zeros((5, 36, 44), np.uint16), truncate=True, photometric="minisblack")
+    monkeypatch.setattr("slir.io.tiff_text.reshaped", lambda *given, **named: "")
+    with pytest.raises(FileError, match=r"would hold one plane of 88 × 72 .* instead of 5 planes of 88 × 72"):
+        copied(tmp_path / "a.tif", tmp_path / "b.tif", scale=2)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.tif"]
+
+
+def test_a_file_that_cannot_be_read_again_is_not_put_in_place(tmp_path, monkeypatch):
+    before = corpus.make("uint8-grey-all.png", tmp_path)
+    monkeypatch.setattr("slir.io.png_codec.encode", lambda planes: b"")
+    with pytest.raises(FileError, match=r"b\.png: was not written, since .* cannot be read \(holds no pixels"):
+        copied(before, tmp_path / "b.png")
+    assert [path.name for path in tmp_path.iterdir()] == [before.name]
+
+
+def test_a_file_that_is_too_large_for_slir_itself_is_written_all_the_same(tmp_path, monkeypatch):
+    before = corpus.make("uint8-grey-all.png", tmp_path)
+    with io.open_source(before) as source, io.create(tmp_path / "b.png", source, scale=2) as sink:
+        sink.write(enlarged(source.read(), 2))
+        for module in ("picture", "png"):
+            monkeypatch.setattr(f"slir.io.{module}.MAX_PIXELS", 2 * corpus.HEIGHT * corpus.WIDTH)
+    with pytest.raises(FileError, match="the most is"):
+        io.open_source(tmp_path / "b.png")
 
 
 def test_each_page_keeps_its_resolution_when_it_grows(tmp_path):

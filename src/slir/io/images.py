@@ -133,7 +133,7 @@ def write(path: str | os.PathLike[str], picture: Picture) -> None:
     """Write a picture in the format that the name's suffix says: whole, or, on any failure, not at all."""
     path = Path(path)
     check_output(path, picture)
-    with _format_named(path).create(path, picture.head, ()) as sink:
+    with _sink(path, picture.head, ()) as sink:
         sink.write(picture)
 
 
@@ -162,7 +162,14 @@ def create(
     path = Path(path)
     head = (source.head if isinstance(source, Source) else source).scaled(scale, centred=centred)
     check_output(path, head)
-    return _format_named(path).create(path, head, history)
+    return _sink(path, head, history)
+
+
+def _sink(path: Path, head: Head, history: Sequence[str]) -> Sink:
+    form = _format_named(path)
+    sink = form.create(path, head, history)
+    sink.reopen = form.open
+    return sink
 
 
 def check_output(path: str | os.PathLike[str], what: Picture | Source | Head | None = None) -> None:

@@ -100,6 +100,10 @@ class ZarrSink(Sink):
         #: OME-Zarr wants axes in the order t, c, z, whatever order the planes come in.
         self._order = [leading.index(axis) for axis in "tcz" if axis in leading]
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.head.shape[axis] for axis in self._order) if self._order else self.head.shape
+
     def _place(self) -> contextlib.AbstractContextManager[Path]:
         return whole_folder(self.path)
 

@@ -11,9 +11,10 @@ from typing import BinaryIO, Self
 
 import numpy as np
 
+from slir.errors import FileError
 from slir.io.atomic import whole_file
-from slir.io.picture import Head, Meta, Picture
-from slir.io.source import bounds
+from slir.io.picture import Head, Meta, Picture, check_growth
+from slir.io.source import Source, bounds
 from slir.io.waiting import Waiting
 
 _ALL = slice(None)
@@ -29,6 +30,8 @@ class Sink(ABC):
 
     #: (rows, columns) that the format takes at a time; fewer at the right and at the bottom of a plane.
     block: tuple[int, int]
+    #: Opens a file of the format, as is done with the new file before it takes its place; None leaves that out.
+    reopen: Callable[[Path], Source] | None = None
 
     def __init__(self, path: Path, head: Head):
         self.path, self.head = path, head
@@ -106,8 +109,29 @@ class Sink(ABC):
         """Where to write: a temporary place that becomes `path` in the end."""
         return whole_file(self.path)
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the leading axes, in the order in which the file has them."""
+        return self.head.shape
+
+    def _check(self, temporary: Path) -> None:
+        """Raise FileError unless the new file says that it holds what was written. No pixel is read."""
+        if self.reopen is None:
+            return
+        remedy = "Choose another format, and report this as a bug in slir."
+        try:
+            with self.reopen(temporary) as source:
+                found = _words(source.head, source.shape)
+        except FileError as error:
+            reason = f"was not written, since the new file cannot be read ({error.parts[1]})"
+            raise FileError(self.path, reason, remedy) from error
+        wanted = _words(self.head, self.shape)
+        if found != wanted:
+            reason = f"was not written, since the new file would hold {found} instead of {wanted}"
+            raise FileError(self.path, reason, remedy)
+
     def __enter__(self) -> Self:
-        temporary = self._stack.enter_context(self._place())
+        temporary = self._temporary = self._stack.enter_context(self._place())
         with self._stack:
             self._stack.callback(self._abandon)
             self._waiting = Waiting(temporary.parent, self.head.size[1], self.head.channels, self.head.dtype)
@@ -126,6 +150,14 @@ class Sink(ABC):
             if self._plane < self.head.planes:
                 raise ValueError(f"{self.path}: row {self._done + self._held} of plane {self._plane} was never written")
             self._finish()
+            self._check(self._temporary)
+
+
+def _words(head: Head, shape: tuple[int, ...]) -> str:
+    """What must not be lost, in words. Some formats drop axes of length one; WebP drops an alpha that hides nothing."""
+    long = " × ".join(str(side) for side in shape if side > 1)
+    planes = f"{long} planes" if long else "one plane"
+    return f"{planes} of {head.size[1]} × {head.size[0]} {'RGB' if head.colour else 'grey'} pixels of type {head.dtype}"
 
 
 class WholeSink(Sink):
@@ -144,3 +176,10 @@ class WholeSink(Sink):
 
     def _finish(self) -> None:
         self._stream.close()
+
+    def _check(self, temporary: Path) -> None:
+        try:
+            check_growth(self.head, temporary.stat().st_size)
+        except ValueError:  # slir itself does not decode so much at once, but others do
+            return
+        super()._check(temporary)
