@@ -330,6 +330,45 @@ def test_damaged_tiles_are_made_again(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0-0.npz", "0-1.npz", "0-2.npz"]
 
 
+def test_a_link_in_the_place_of_the_tiles_is_not_followed(folder: Path) -> None:
+    precious = folder / "precious"
+    precious.mkdir()
+    (precious / "thesis.txt").write_text("ten years")
+    (precious / "0-0.npz").write_text("not a tile")
+    place = folder / ".out.zarr.slir-tiles"
+    place.symlink_to(precious)
+    with (
+        pytest.raises(FileError, match="is a link, but slir"),
+        tiles_of(job(folder, "out.zarr"), side=64),
+    ):
+        pass
+    assert sorted(path.name for path in precious.iterdir()) == ["0-0.npz", "thesis.txt"]
+    place.unlink()
+    place.write_text("a file")
+    with pytest.raises(FileError, match="cannot be written"), tiles_of(job(folder, "out.zarr"), side=64):
+        pass
+
+
+def test_only_files_that_slir_made_are_removed_with_the_tiles(folder: Path) -> None:
+    precious = folder / "precious.json"
+    precious.write_text("ten years")
+    place = folder / ".out.zarr.slir-tiles"
+    place.mkdir()
+    kept = ["0-0.npz.bak", "notes.txt", "sub"]
+    for name in (*kept[:2], "3-14.npz", f".{'0' * 32}.tmp"):
+        (place / name).write_text("of another run, or of somebody")
+    (place / "sub").mkdir()
+    (place / "run.json").symlink_to(precious)
+    os.mkfifo(place / "1-1.npz")
+    with tiles_of(job(folder, "out.zarr"), side=64) as tiles:
+        assert sorted(path.name for path in place.iterdir()) == [*kept[:2], "run.json", "sub"]
+        os.mkfifo(tiles.place(0, 1))
+        assert tiles.done([(0, 0), (0, 1)]) == set()
+        Tile(np.zeros((2, 2)), {"sigma": 1.0}).save(tiles.place(0, 0))
+    assert sorted(path.name for path in place.iterdir()) == kept
+    assert precious.read_text() == "ten years"
+
+
 def test_two_runs_do_not_share_an_output(folder: Path) -> None:
     with tiles_of(job(folder, "out.zarr"), side=64), pytest.raises(FileError, match="by another run"):  # noqa: SIM117
         with tiles_of(job(folder, "out.zarr"), side=64):

@@ -219,6 +219,22 @@ def test_left_overs_are_removed_and_work_underway_is_not(tmp_path):
     assert names(tmp_path) == ["out.png"]
 
 
+@pytest.mark.parametrize("locks", [True, False])
+def test_what_is_no_folder_of_slirs_is_no_left_over(tmp_path, monkeypatch, locks):
+    """A pipe would be waited for, and a link leads to what is not slir's."""
+    monkeypatch.setattr(staging, "_is_old", lambda folder: True)
+    if not locks:
+        monkeypatch.setattr(staging, "fcntl", None)  # as on Windows
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "thesis.txt").write_text("ten years")
+    os.mkfifo(tmp_path / f"{staging.PREFIX}pipe{staging.SUFFIX}")
+    (tmp_path / f"{staging.PREFIX}link{staging.SUFFIX}").symlink_to(tmp_path / "precious")
+    before = names(tmp_path)
+    assert staging.clear_stale([tmp_path]) == 0
+    assert names(tmp_path) == before
+    assert (tmp_path / "precious" / "thesis.txt").exists()
+
+
 def test_without_locks_only_what_is_old_is_left_over(tmp_path, monkeypatch):
     monkeypatch.setattr(staging, "fcntl", None)  # as on Windows
     for name, age in (("old", 2 * staging.DAY), ("new", 60)):

@@ -142,11 +142,14 @@ def _locked_folder(target: Path) -> tuple[Path, int]:
 
 
 def _lock(folder: Path) -> int | None:
-    """A descriptor that holds the folder's lock; None where another holds it, NO_LOCKS where the system has none."""
+    """A descriptor that holds the folder's lock; NO_LOCKS where the system has none; None where another holds it, or
+    where it is no folder (a link to one is none: what it leads to is not slir's)."""
+    if folder.is_symlink() or not folder.is_dir():
+        return None
     if fcntl is None:
         return NO_LOCKS
     try:
-        descriptor = os.open(folder, os.O_RDONLY)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
         return None
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
+import re
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,6 +25,9 @@ from slir.staging import _lock, _unlock
 
 SUFFIX = ".slir-tiles"
 VERSION = 2
+RECORD = "run.json"
+_OWN = re.compile(r"\d+-\d+\.npz|\.[0-9a-f]{32}\.tmp|" + re.escape(RECORD))
+"""Names of the files that are written here. Nothing else is removed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +72,7 @@ class Folder:
 
     def done(self, wanted: list[tuple[int, int]]) -> set[tuple[int, int]]:
         """Which of these tiles, (plane, number), are there. One that a crash of the machine damaged is not."""
-        there = {path.name for path in self.path.iterdir()}
+        there = {path.name for path in self.path.iterdir() if path.is_file()}
         candidates = [each for each in wanted if self.place(*each).name in there]
         return {each for each in candidates if _is_whole(self.place(*each))}
 
@@ -83,32 +86,52 @@ def tiles_of(job: Job, *, side: int) -> Iterator[Folder]:
     """
     target = Path(os.path.realpath(job.output))
     path = target.with_name(f".{target.name}{SUFFIX}")
-    try:
+    with _refusals(job.output):
         path.mkdir(exist_ok=True)
-    except OSError as error:
-        reason = f"cannot be written ({error.strerror or error})"
-        raise FileError(job.output, reason, "Choose another output folder.") from error
+    if path.is_symlink():
+        raise FileError(path, "is a link, but slir makes a folder of that name", "Remove it, or choose another output.")
     lock = _lock(path)
     if lock is None:
         raise FileError(job.output, "is being made by another run", "Wait for its end, or choose another name.")
     try:
-        yield Folder(path, _same_run(path, job, side))
-        shutil.rmtree(path, ignore_errors=True)
+        with _refusals(job.output):
+            side = _same_run(path, job, side)
+        yield Folder(path, side)
+        with contextlib.suppress(OSError):  # files of others stay, and the folder with them
+            _clear(path)
+            path.rmdir()
     finally:
         _unlock(lock)
 
 
+@contextlib.contextmanager
+def _refusals(output: Path) -> Iterator[None]:
+    """Say which output is meant where the system refuses something."""
+    try:
+        yield
+    except OSError as error:
+        reason = f"cannot be written ({error.strerror or error})"
+        raise FileError(output, reason, "Choose another output folder.") from error
+
+
 def _same_run(path: Path, job: Job, side: int) -> int:
     """The side of the tiles that are there, if they are of this run; else begin anew with `side`."""
-    record, identity = path / "run.json", identity_of(job)
-    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # none there, or damaged
-        found = json.loads(record.read_text(encoding="utf-8"))
-        if found["run"] == identity:
-            return int(found["side"])
-    for old in path.iterdir():
-        old.unlink()
+    record, identity = path / RECORD, identity_of(job)
+    if record.is_file():
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # damaged
+            found = json.loads(record.read_text(encoding="utf-8"))
+            if found["run"] == identity:
+                return int(found["side"])
+    _clear(path)
     record.write_text(json.dumps({"run": identity, "side": side}, indent=2), encoding="utf-8")
     return side
+
+
+def _clear(path: Path) -> None:
+    """Remove what slir has written here, and no other file."""
+    for each in path.iterdir():
+        if _OWN.fullmatch(each.name):
+            each.unlink()
 
 
 def identity_of(job: Job) -> dict[str, Any]:
