@@ -1,5 +1,6 @@
 """Every file of the corpus, copied by windows: same pixels, same dtype, same metadata, by others' readers too."""
 
+import os
 import resource
 import tracemalloc
 import warnings
@@ -544,6 +545,42 @@ def test_a_missing_extra_is_named(tmp_path, monkeypatch):
             attempt()
     with pytest.raises(FileError, match=r"pip install 'slir\[zarr\]'"):
         io.check_output(tmp_path / "b.ome.zarr")
+
+
+@pytest.mark.parametrize("place", [".zattrs", "labels/key", "0/0.0.0", "0/9.9.9", "top"])
+@pytest.mark.parametrize("kind", ["link", "link to a folder", "link to itself", "pipe"])
+def test_a_zarr_store_that_leads_elsewhere_is_refused(tmp_path, place, kind):
+    """What lies outside would be copied into the result, a circle would fill the disk, a pipe would be waited for."""
+    store = corpus.make("0.4-zyx-uint8.ome.zarr", tmp_path)
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "key").write_text("{}")
+    path = store / place
+    path.unlink(missing_ok=True)
+    targets = {"link": tmp_path / "secret" / "key", "link to a folder": tmp_path / "secret", "link to itself": "."}
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(targets[kind])
+    what = "no file or folder" if kind == "pipe" else "a link"
+    with pytest.raises(FileError, match=f"is no store of plain files: {place} in it is {what}"):
+        io.open_source(store)
+
+
+def test_a_link_that_comes_after_a_zarr_store_was_opened_is_not_copied(tmp_path):
+    store = corpus.make("0.4-zyx-uint8.ome.zarr", tmp_path)
+    (tmp_path / "key").write_text("secret")
+    with io.open_source(store) as source:
+        (store / "labels" / "key").symlink_to(tmp_path / "key")
+        with pytest.raises(FileError, match="labels/key in it is a link"), io.create(tmp_path / "b.zarr", source):
+            pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == [store.name, "key"]
+
+
+def test_a_zarr_store_may_itself_be_named_by_a_link(tmp_path):
+    (tmp_path / "a.zarr").symlink_to(corpus.make("0.5-zyx-uint8.ome.zarr", tmp_path))
+    copied(tmp_path / "a.zarr", tmp_path / "b.zarr", scale=2)
+    _, planes = all_planes(tmp_path / "a.zarr")
+    same_planes(all_planes(tmp_path / "b.zarr")[1][1], enlarged(planes[1], 2))
 
 
 # --- windows -------------------------------------------------------------------------------------------------------

@@ -50,6 +50,8 @@ class ZarrSource(Source):
     def _open(self) -> None:
         import zarr
 
+        for _ in zarr_meta.contents(self.path):
+            pass  # nothing in it leads elsewhere
         root = zarr.open(self.path, mode="r")
         if isinstance(root, zarr.Group):
             image = zarr_meta.multiscale(dict(root.attrs), name=self.path.name)
@@ -178,12 +180,15 @@ def _copied_store(folder: Path, private: Private, head: Head) -> list[Path]:
     if not zarr_meta.is_store(source):
         raise FileError(source, "is gone, and with it the other parts of the image", "Restore it.")
     levels = [source / level for level in private.image.levels]
-
-    def left_out(where: str, names: list[str]) -> list[str]:
-        chunks = Path(where) in levels
-        return [name for name in names if (chunks and name not in FILES) or (meta.scale != 1 and name == ".zmetadata")]
-
-    shutil.copytree(source, folder, ignore=left_out, dirs_exist_ok=True)
+    left_out: set[Path] = set()  # folders of chunks
+    for entry in zarr_meta.contents(source):
+        path, is_folder = Path(entry.path), entry.is_dir(follow_symlinks=False)
+        if path.parent in left_out or (path.parent in levels and path.name not in FILES):
+            left_out |= {path} if is_folder else set()
+        elif is_folder:
+            (folder / path.relative_to(source)).mkdir()
+        elif meta.scale == 1 or path.name != ".zmetadata":
+            shutil.copy2(path, folder / path.relative_to(source), follow_symlinks=False)
     if meta.scale != 1:
         _scale_store(folder, private.image, head)
     return [folder / level for level in private.image.levels]

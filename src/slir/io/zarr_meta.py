@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from slir.errors import FileError
 from slir.io.picture import Resolution
 
 NAME = "OME-Zarr"
@@ -36,6 +38,26 @@ class Multiscale:
 def is_store(path: Path) -> bool:
     """Whether a folder is a Zarr array or group."""
     return any((path / name).is_file() for name in ("zarr.json", ".zarray", ".zgroup"))
+
+
+def contents(store: Path) -> Iterator[os.DirEntry[str]]:
+    """Folders and files of a store; a folder comes before what is in it.
+
+    Raises FileError where there is anything else. A link may lead out of the store or in circles, and so is never
+    followed; whoever reads a pipe waits for ever.
+    """
+    folders = [os.fspath(store)]
+    while folders:
+        with os.scandir(folders.pop()) as found:
+            for entry in found:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                elif not entry.is_file(follow_symlinks=False):
+                    what = "a link" if entry.is_symlink() else "no file or folder"
+                    reason = f"is no store of plain files: {os.path.relpath(entry.path, store)} in it is {what}"
+                    remedy = "Remove it or, if you trust it, make a copy without links: cp -rL."
+                    raise FileError(store, reason, remedy)
+                yield entry
 
 
 def read_json(path: Path) -> dict[str, Any]:
