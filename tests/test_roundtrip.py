@@ -421,6 +421,22 @@ def test_places_on_the_sky_stay_when_a_fits_picture_grows(tmp_path, matrix, cent
     assert list(fits.getheader(tmp_path / "b.fits")["HISTORY"]) == ["taken at night", "twice"]
 
 
+@pytest.mark.parametrize("card", ["END     =                    1", "END = 1", "END     / of the first part"])
+@pytest.mark.parametrize("other", ["FOCUS   =                   12", "FOCUS   = about 12 µm"])
+def test_an_end_in_the_middle_of_a_fits_header_is_refused(tmp_path, card, other):
+    """Cards behind it were lost, BZERO among them, and with it where zero is; or some of them were taken for pixels."""
+    header = corpus.header(**{f"K{number}": number for number in range(40)})
+    fits.PrimaryHDU(corpus.stack((), "uint16"), header).writeto(tmp_path / "a.fits")
+    data = (tmp_path / "a.fits").read_bytes()
+    at, end = 5 * 80, data.index(b"END" + b" " * 77)
+    cards = card.ljust(80).encode() + other.ljust(80).encode("latin-1")
+    length = -(-(end + 240) // 2880) * 2880
+    before = data[:at] + cards + data[at : end + 80]
+    (tmp_path / "a.fits").write_bytes(before.ljust(length) + data[-(-(end + 80) // 2880) * 2880 :])
+    with pytest.raises(FileError, match="END card"):
+        io.open_source(tmp_path / "a.fits")
+
+
 def test_fits_cards_that_break_the_rules_stay_as_they_are(tmp_path):
     """Not ASCII, no value, lower case: astropy would mend or refuse them when it writes a header."""
     data = corpus.data_of("int16.fits", tmp_path)

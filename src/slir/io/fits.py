@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from slir.errors import FileError
-from slir.io.fits_header import BITPIX, BLOCK, Numbers, rewritten, scaled
+from slir.io.fits_header import BITPIX, BLOCK, CARD, Numbers, rewritten, scaled
 from slir.io.picture import Head, Meta, check_growth, range_of
 from slir.io.sink import Sink
 from slir.io.source import Source, read_bytes, reasons
@@ -74,7 +75,8 @@ class FitsSource(Source):
         part = _first_picture(parts)
         places = part.fileinfo()
         self._compressed = isinstance(part, fits.CompImageHDU)
-        text = part.header.tostring() if self._compressed else _stored_header(self.path, places)
+        stored_text = _stored_header(self.path, places)
+        text = part.header.tostring() if self._compressed else stored_text
         header = fits.Header.fromstring(text)
         sides = [header.get(f"NAXIS{axis}") for axis in range(1, header["NAXIS"] + 1)]
         if not all(isinstance(side, int) and side > 0 for side in sides):
@@ -207,7 +209,11 @@ def _stored_header(path: Path, places: dict) -> str:
     """The cards as they are stored; astropy's own copy drops some. Not all are ASCII, though they should be."""
     with open(path, "rb") as stream:
         stream.seek(places["hdrLoc"])
-        return stream.read(places["datLoc"] - places["hdrLoc"]).decode("latin-1")
+        text = stream.read(places["datLoc"] - places["hdrLoc"]).decode("latin-1")
+    if any(re.match("END *[=/]", text[at : at + CARD]) for at in range(0, len(text), CARD)):
+        # astropy takes it for the end of the header in some files and for a card in others, and so do programs
+        raise ValueError("has an END card with a value: where its header ends is not clear, so that it is damaged")
+    return text
 
 
 @contextlib.contextmanager
