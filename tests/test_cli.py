@@ -3,6 +3,8 @@
 Most tests put an identity in the place of the engine; the last ones run the engine itself.
 """
 
+import json
+import os
 import re
 import subprocess
 import sys
@@ -101,6 +103,23 @@ def test_help_of_every_command_shows_an_example(words):
 
 def test_version():
     assert run("--version").stdout == f"slir {slir.__version__}\n"
+
+
+def test_what_a_terminal_would_obey_is_shown_and_not_sent(tmp_path, calls):
+    """Names of files come from anywhere; some hold bytes that are no UTF-8."""
+    name = os.fsdecode(b"\x1b]0;title\x07\x1b[2K\xc2\x9b\xff.png")
+    Image.fromarray(squares()).save(tmp_path / "in.png")
+    (tmp_path / "in.png").rename(tmp_path / name)
+    shown = r"\u001b]0;title\u0007\u001b[2K\u009b\udcff.png"
+    out = tmp_path / f"out{name}"
+    for words in (["denoise", tmp_path / name, "-o", out], ["info", tmp_path / name]):
+        assert shown in run(*words).stdout
+    assert (tmp_path / f"out{name}.json").exists()
+    told = run("denoise", tmp_path / name, "-o", out, "--force", "--json").stdout
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", told)
+    assert json.loads(told.splitlines()[0])["output"] == str(out)
+    assert shown in fails("info", tmp_path / f"not{name}")
+    assert shown in fails("denoise", tmp_path / name, "-o", out)
 
 
 def test_a_real_process_is_quick_to_help_and_clear_about_errors(tmp_path):

@@ -7,6 +7,7 @@ import signal
 import sys
 import tempfile
 import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -246,6 +247,24 @@ def test_without_locks_only_what_is_old_is_left_over(tmp_path, monkeypatch):
     with staging.staged(tmp_path / "out.png") as stage:
         stage.output.write_bytes(b"whole")
     assert (tmp_path / "out.png").read_bytes() == b"whole"
+
+
+@pytest.mark.parametrize("suffix", [".png", ".zarr", ".ome.tif"])
+def test_names_that_are_no_text_are_written_down_and_found_again(image, tmp_path, quick, suffix):
+    """A name is bytes; those that are no UTF-8 have escapes in a sidecar."""
+    before = tmp_path / os.fsdecode(b"in-\xff.png")
+    image.rename(before)
+    if suffix == ".ome.tif":  # which names itself
+        own = f'<UUID FileName="x.ome.tif">urn:uuid:{uuid.UUID(int=1)}</UUID>'
+        text = f"<OME><Pixels><TiffData>{own}</TiffData></Pixels></OME>"
+        tifffile.imwrite(before.with_suffix(".tif"), noisy(), description=text, metadata=None)
+        before = before.with_suffix(".tif")
+    job = Job("denoise", before, tmp_path / os.fsdecode(b"out-\xff" + suffix.encode()))
+    run(job)
+    found = sidecars.load(staging.sidecar_of(job.output))
+    assert found.differs(job) is None
+    assert found.job().image == before
+    assert io.read(job.output).size == (32, 36)
 
 
 def test_links_stay_links_and_rights_stay(image, tmp_path, quick):

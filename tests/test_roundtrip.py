@@ -249,6 +249,15 @@ def test_ome_tiff_names_itself_and_not_the_file_that_it_came_from(tmp_path):
     assert ome_xml(tmp_path / "d" / "a.ome.tif") == text
 
 
+def test_an_ome_tiff_with_a_damaged_identifier_still_names_itself(tmp_path):
+    damaged = f"urn:uuid:{'1' * 36}"
+    text = f'<OME><Pixels><TiffData><UUID FileName="a.ome.tif">{damaged}</UUID></TiffData></Pixels></OME>'
+    corpus.tiff(tmp_path / "a.ome.tif", corpus.noise(1, "uint16"), description=text)
+    copied(tmp_path / "a.ome.tif", tmp_path / "b.ome.tif")
+    with tifffile.TiffFile(tmp_path / "b.ome.tif") as file:
+        assert file.pages[0].description == text.replace("a.ome", "b.ome")
+
+
 def test_imagej_stack_of_three_times_the_size(tmp_path):
     copied(corpus.make("imagej-hyper.tif", tmp_path), tmp_path / "b.tif", scale=3)
     with tifffile.TiffFile(tmp_path / "b.tif") as file:

@@ -83,7 +83,9 @@ def write(stage: Stage, job: Job, outcome: Outcome, *, inputs: dict[str, dict[st
             "versions": versions(),
         },
     }
-    stage.sidecar.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
+    # The bytes of names that are no UTF-8 are lone surrogates in Python, which JSON has escapes for.
+    stage.sidecar.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def _made_maps(stage: Stage) -> dict[str, dict[str, str]]:

@@ -182,7 +182,7 @@ def digest(path: str | os.PathLike[str]) -> str:
                 return hashlib.file_digest(stream, "sha256").hexdigest()
         total = hashlib.sha256()
         for file in sorted(each for each in path.rglob("*") if each.is_file()):
-            total.update(f"{file.relative_to(path).as_posix()}\0{digest(file)}\n".encode())
+            total.update(f"{file.relative_to(path).as_posix()}\0{digest(file)}\n".encode(errors="surrogateescape"))
         return total.hexdigest()
     except FileNotFoundError as error:
         raise FileError(path, "does not exist", "Check the name and the folder.") from error

@@ -122,7 +122,7 @@ def _tell(image: Path, found: Explanation) -> None:
     for column, side in zip(table.columns, ("right", "left", "right", "right")):
         column.justify, column.overflow = side, "fold"  # type: ignore[assignment]
     for weight, source, (row, col) in zip(found.weights, found.sources, found.positions):
-        table.add_row(f"{weight:+.4f}", source, str(row), str(col))
+        table.add_row(f"{weight:+.4f}", show.plain(source), str(row), str(col))
     size, (top, left) = found.size, found.corner
     show.done(f"{image}, pixel ({found.row}, {found.col}): the patch of {size} × {size} pixels from ({top}, {left}) on")
     Console(highlight=False, markup=False).print(table)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 import time
 from dataclasses import asdict, dataclass, field
@@ -18,29 +19,38 @@ if TYPE_CHECKING:
     from slir.jobs import Job, Outcome
 
 SCREENFUL = 20
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 DONE = {"denoise": "denoised", "deblur": "deblurred", "upsample": "upsampled", "inpaint": "inpainted"}
+
+
+def plain(text: str) -> str:
+    """The text with control characters as JSON writes them, and bytes of file names that are no UTF-8 likewise.
+
+    Names of files, and what files say of themselves, may hold sequences that a terminal obeys.
+    """
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def done(text: str, *, quiet: bool = False) -> None:
     """A line that says what was done."""
     if not quiet:
-        typer.echo(text)
+        typer.echo(plain(text))
 
 
 def note(text: str, *, quiet: bool = False) -> None:
     """Something that is worth knowing and no cause for worry."""
     if not quiet:
-        typer.echo(f"note: {text}", err=True)
+        typer.echo(plain(f"note: {text}"), err=True)
 
 
 def warn(text: str) -> None:
     """Something that was done as asked, but that may not be what was meant."""
-    typer.secho("warning: " + " ".join(text.split()), fg=typer.colors.YELLOW, err=True)
+    typer.secho(plain("warning: " + " ".join(text.split())), fg=typer.colors.YELLOW, err=True)
 
 
 def error(text: str) -> None:
     """Why the command stopped, in one line."""
-    typer.secho("error: " + " ".join(text.split()), fg=typer.colors.RED, err=True)
+    typer.secho(plain("error: " + " ".join(text.split())), fg=typer.colors.RED, err=True)
 
 
 def warning(
@@ -52,7 +62,7 @@ def warning(
     line: str | None = None,
 ) -> None:
     """In place of `warnings.showwarning`: the words alone."""
-    text = "warning: " + " ".join(str(message).split())
+    text = plain("warning: " + " ".join(str(message).split()))
     typer.secho(text, fg=typer.colors.YELLOW, err=file in (None, sys.stderr))
 
 
@@ -78,14 +88,14 @@ def memory(value: float) -> str:
 def as_json(record: dict[str, Any]) -> str:
     """One line. What JSON has no number for is null."""
 
-    def plain(value: Any) -> Any:
+    def finite(value: Any) -> Any:
         if isinstance(value, float):
             return value if math.isfinite(value) else None
         if isinstance(value, dict):
-            return {key: plain(each) for key, each in value.items()}
-        return [plain(each) for each in value] if isinstance(value, list | tuple) else value
+            return {key: finite(each) for key, each in value.items()}
+        return [finite(each) for each in value] if isinstance(value, list | tuple) else value
 
-    return json.dumps(plain(record), ensure_ascii=False)
+    return plain(json.dumps(finite(record), ensure_ascii=False))
 
 
 @dataclass
@@ -131,7 +141,7 @@ class Screen:
         else:
             error(reason)
         if details:
-            typer.echo(details, err=True)
+            typer.echo(plain(details), err=True)
 
     def _restored(self, job: Job, outcome: Outcome) -> None:
         for text in outcome.notes:

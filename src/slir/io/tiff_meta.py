@@ -150,7 +150,7 @@ def page_tags(head: Head, private: Private, page: int, name: str) -> dict[int, T
     if page == 0 and not old and not private.pages and head.axes:
         new = tiff_text.shaped(head.axes, (*head.shape, *head.size), head.channels)
     if new != old:
-        tags[DESCRIPTION] = tag(ASCII, new.encode() + b"\0", order)
+        tags[DESCRIPTION] = tag(ASCII, new.encode(errors="replace") + b"\0", order)  # a file's name is any bytes
     if not new:
         tags.pop(DESCRIPTION, None)
     return tags

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 _PIXELS = re.compile(r"<(?:\w+:)?Pixels\b[^>]*>")
 _FILE = re.compile(r'(<(?:\w+:)?UUID\b[^>]*\bFileName=")([^"]*)(")')
-_UUID = re.compile(r"urn:uuid:([0-9a-fA-F-]{36})")
+_UUID = re.compile(r"urn:uuid:([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})")
 Axes = tuple[str, tuple[int, ...]]
 _MOST_AXES = 64  # of an array, as NumPy has them
 
