@@ -7,6 +7,7 @@ before the first file: RLIMIT_AS makes any larger allocation fail, and its peak 
 import itertools
 import json
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -19,6 +20,8 @@ import pytest
 from PIL import Image
 
 import corpus
+from slir.errors import FileError
+from slir.io import open_source
 
 CHILD = Path(__file__).with_name("reference") / "open_all.py"
 GIGABYTE = 1 << 30
@@ -223,6 +226,50 @@ def handmade():
         + fits(*packed[:-4], ("ZNAXIS1", 9), ("ZNAXIS2", 9), ("ZTILE1", 10**9), ("ZTILE2", 10**9), data=small * 45),
     )
 
+    yield from absurd_fits()
+
+
+def absurd_fits():
+    """FITS files whose headers count too far, or backwards, by name: none may be walked as it says."""
+    most, block = 2**31 - 1, bytes(2880)
+    sides = [("NAXIS", 2), ("NAXIS1", 8), ("NAXIS2", 8)]
+    rest = [("PCOUNT", 0), ("GCOUNT", 1)]
+
+    def part(kind, cards, **change):
+        known = dict([("XTENSION", f"'{kind:<8}'"), ("BITPIX", 8), *cards]) | change
+        return fits(*known.items(), data=block)
+
+    start = [("SIMPLE", "T"), ("BITPIX", 8)]
+    first, picture = fits(*start, ("NAXIS", 0)), part("IMAGE", [*sides, *rest])
+    yield "axes-first.fits", fits(*start, ("NAXIS", most))
+    yield "axes-next.fits", first + part("IMAGE", [*sides, *rest], NAXIS=most)
+    yield "axes-backwards.fits", first + part("IMAGE", [*sides, *rest], NAXIS=-1) + picture
+    for name, change in {
+        "axes": {"NAXIS": most},
+        "columns": {"TFIELDS": most},
+        "backwards": {"NAXIS1": -360},
+        "back-to-itself": {"NAXIS1": 0, "PCOUNT": -5760},
+        "minus-groups": {"GCOUNT": -72},
+        "heap": {"PCOUNT": 10**30},
+        "bits": {"BITPIX": -(10**18)},
+    }.items():
+        yield f"table-{name}.fits", first + part("BINTABLE", [*sides, *rest, ("TFIELDS", 0)], **change) + picture
+    packed = [*sides, *rest, ("TFIELDS", 1), ("TFORM1", "'1PB(8)'"), ("TTYPE1", "'COMPRESSED_DATA'"), ("ZIMAGE", "T"),
+              ("ZCMPTYPE", "'RICE_1'"), ("ZBITPIX", 16), ("ZNAXIS", 2), ("ZNAXIS1", 9), ("ZNAXIS2", 9), ("ZTILE1", 9),
+              ("ZTILE2", 1)]  # fmt: skip
+    for name, change in {
+        "columns": {"TFIELDS": most},
+        "axes": {"ZNAXIS": most},
+        "rows": {"NAXIS2": 10**12},
+        "width": {"TFORM1": f"'{most}A'"},
+        "no-side": {"ZNAXIS2": 0},
+    }.items():
+        yield f"packed-{name}.fits", first + part("BINTABLE", packed, **change)
+    card = "NAXIS   =                    2".ljust(80).encode()
+    for name, other in (("twice", "NAXIS   = 2147483647"), ("hierarch", "HIERARCH NAXIS = 2147483647")):
+        yield f"spelt-{name}.fits", fits(*start, *sides, data=block).replace(card, other.ljust(80).encode() + card)
+    yield "long-header.fits", b"SIMPLE  =                    T".ljust(80) + b" " * (80 * 36 * 2000 - 80)
+
 
 def damaged(rng, name, data):
     """Truncated, with bits turned, with a hole in it, doubled."""
@@ -293,6 +340,28 @@ def outcomes(tmp_path_factory):
     assert not [path for path in copies.iterdir() if path.name.startswith(".")], "nothing is left half-written"
     *lines, last = [json.loads(line) for line in run.stdout.splitlines()]
     return {line["name"]: line for line in lines}, last
+
+
+@pytest.mark.parametrize(
+    ("name", "data"), list(absurd_fits()), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_headers_of_fits_are_checked_before_anything_counts_by_them(tmp_path, name, data):
+    class Late(BaseException):
+        pass
+
+    def late(*_):
+        raise Late
+
+    path = tmp_path / name
+    path.write_bytes(data)
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, 2)
+    try:
+        with pytest.raises(FileError, match=r"makes no sense|truncated|of more than 1000 blocks"):
+            open_source(path).close()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_there_are_a_thousand(outcomes):

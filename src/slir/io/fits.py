@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
-import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from slir.errors import FileError
-from slir.io.fits_header import BITPIX, BLOCK, CARD, Numbers, rewritten, scaled
+from slir.io.fits_header import BITPIX, BLOCK, Numbers, rewritten, scaled
+from slir.io.fits_parts import Alone, first_picture
 from slir.io.picture import Head, Meta, check_growth, range_of
 from slir.io.sink import Sink
 from slir.io.source import Source, read_bytes, reasons
@@ -24,7 +24,6 @@ NAME = "FITS"
 EXTENSIONS = (".fits", ".fit", ".fts", ".fz")
 SIGNATURE = b"SIMPLE  ="
 _CHECKSUMS = ("CHECKSUM", "DATASUM")
-_MOST_AXES = 16
 
 
 @dataclass(frozen=True)
@@ -68,35 +67,33 @@ class FitsSource(Source):
         from astropy.io import fits
 
         stat = os.stat(self.path)
-        options: dict[str, Any] = {"memmap": False, "lazy_load_hdus": True, "do_not_scale_image_data": True}
-        stream = open(self.path, "rb")  # noqa: SIM115  (astropy does not close what it cannot read)
-        self._stack.callback(stream.close)
-        parts = self._stack.enter_context(fits.open(stream, **options))
-        part = _first_picture(parts)
-        places = part.fileinfo()
-        self._compressed = isinstance(part, fits.CompImageHDU)
-        stored_text = _stored_header(self.path, places)
-        text = part.header.tostring() if self._compressed else stored_text
+        stream = self._stack.enter_context(open(self.path, "rb"))  # noqa: SIM115
+        part = first_picture(stream, stat.st_size)
+        self._compressed, self._offset, sides = part.compressed, part.data, part.sides
+        text, self._section = part.text, None
         header = fits.Header.fromstring(text)
-        sides = [header.get(f"NAXIS{axis}") for axis in range(1, header["NAXIS"] + 1)]
-        if not all(isinstance(side, int) and side > 0 for side in sides):
+        # astropy must find the counts that were checked: it has ways of its own to spell a keyword.
+        if not all(sides) or any(header.get(key) != value for key, value in part.counts.items()):
             raise ValueError("has a header that makes no sense")
+        if part.end > stat.st_size:
+            declared = f"declares {' × '.join(map(str, sides))} pixels"
+            raise ValueError(f"{declared} but holds too few bytes: it is truncated")
+        if self._compressed:
+            options: dict[str, Any] = {"memmap": False, "lazy_load_hdus": True, "do_not_scale_image_data": True}
+            parts = self._stack.enter_context(fits.open(BufferedReader(Alone(stream, part)), **options))
+            header, self._section = parts[1].header, parts[1].section
+            text = header.tostring()
         self._numbers = Numbers.of(header)
-        self._offset, self._section = places["datLoc"], part.section if self._compressed else None
         self._sides = tuple(reversed(sides))  # (..., H, W)
         long = [(str(axis + 3), side) for axis, side in enumerate(sides[2:]) if side > 1][::-1]
         dtype = self._numbers.dtype
-        stored = math.prod(sides) * self._numbers.stored.itemsize
-        if not self._compressed and self._offset + stored > stat.st_size:
-            raise ValueError(f"declares {' × '.join(map(str, sides))} pixels but holds too few bytes: it is truncated")
-        end = places["datLoc"] + places["datSpan"]
         private = Private(
             header=text,
             numbers=self._numbers,
             path=self.path.absolute(),
             stamp=(stat.st_size, stat.st_mtime_ns),
-            before=(0, places["hdrLoc"]),
-            after=(end, stat.st_size),
+            before=(0, part.start),
+            after=(part.next, stat.st_size),
         )
         notes = ["its compression is not kept"] if self._compressed else []
         if any(key in header for key in _CHECKSUMS):
@@ -112,7 +109,7 @@ class FitsSource(Source):
             notes=tuple(notes),
         )
         if self._compressed:
-            check_growth(self.head, places["datSpan"])
+            check_growth(self.head, part.end - part.data)
 
     def _read(self, plane: int, rows: range, cols: range) -> np.ndarray:
         height, width = self.size
@@ -196,24 +193,6 @@ def refusal(head: Head) -> str | None:
     if head.dtype.name not in BITPIX:
         return f"FITS holds integers of 8 to 64 bits and floats of 32 and 64, but the pixels are {head.dtype}"
     return None
-
-
-def _first_picture(parts: Any) -> Any:
-    for part in parts:
-        if part.is_image and 2 <= part.header.get("NAXIS", 0) <= _MOST_AXES:
-            return part
-    raise ValueError("holds no picture of two or more dimensions")
-
-
-def _stored_header(path: Path, places: dict) -> str:
-    """The cards as they are stored; astropy's own copy drops some. Not all are ASCII, though they should be."""
-    with open(path, "rb") as stream:
-        stream.seek(places["hdrLoc"])
-        text = stream.read(places["datLoc"] - places["hdrLoc"]).decode("latin-1")
-    if any(re.match("END *[=/]", text[at : at + CARD]) for at in range(0, len(text), CARD)):
-        # astropy takes it for the end of the header in some files and for a card in others, and so do programs
-        raise ValueError("has an END card with a value: where its header ends is not clear, so that it is damaged")
-    return text
 
 
 @contextlib.contextmanager
