@@ -277,6 +277,46 @@ def test_results_make_room_for_files(served, client):
     client.upload(encoded(scene()))
 
 
+def test_what_cannot_fit_costs_nobody_a_result(served, client):
+    """Nor does a body that is announced and never comes."""
+    job = client.submit(client.upload(encoded(scene())), sigma=0)
+    assert client.finished(job)["state"] == "done"
+    own, before = served.server.store, served.server.store.settings
+    head = "POST /api/{}?name=a.png HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n"
+    try:
+        for path, length, status in (("files", 10**13, b"413"), ("psf", 400_001, b"413"), ("files", 390_000, b"429")):
+            own.settings = replace(before, disk=sum(path.stat().st_size for path in served.folder.rglob("*")))
+            with socket.create_connection(("127.0.0.1", served.port), timeout=5) as line:
+                line.sendall(head.format(path, length).encode())
+                assert line.recv(12) == b"HTTP/1.1 " + status
+        # This would fit if the results went, but it never comes.
+        held = served.server.bench.finished_bytes()
+        with socket.create_connection(("127.0.0.1", served.port), timeout=5) as line:
+            line.sendall(head.format("files", held).encode())
+            time.sleep(0.3)
+        assert client.get(f"/api/jobs/{job}/result").status_code == 200
+    finally:
+        own.settings = before
+    client.delete(f"/api/jobs/{job}")
+
+
+def test_a_job_that_is_refused_costs_nobody_a_result(served, client):
+    own, before = served.server.store, served.server.store.settings
+    file = client.upload(encoded(scene()))
+    done = client.submit(file, sigma=0)
+    assert client.finished(done)["state"] == "done"
+    with served.server.bench._hands[0]._busy:  # as if it worked on something long
+        waiting = [client.submit(file, sigma=12) for _ in range(2)]
+        try:
+            own.settings = replace(before, disk=sum(path.stat().st_size for path in served.folder.rglob("*")))
+            assert client.post("/api/jobs", json={"file": file, "task": "denoise"}).status_code == 429
+        finally:
+            own.settings = before
+        assert client.get(f"/api/jobs/{done}/result").status_code == 200
+    for job in (*waiting, done):
+        client.delete(f"/api/jobs/{job}")
+
+
 def test_what_nobody_looks_at_is_removed(served, client):
     file = client.upload(encoded(scene()))
     job = client.submit(file, sigma=12)

@@ -11,6 +11,7 @@ from pathlib import Path
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 
@@ -66,6 +67,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.mount("/static", _Static(directory=_PAGE, check_dir=False))
     app.add_exception_handler(HTTPException, _refuse)
     app.add_exception_handler(RequestValidationError, _misunderstood)
+    app.add_exception_handler(ClientDisconnect, _gone)
     app.add_exception_handler(Exception, _bug)
     app.add_middleware(Guard, settings=settings)
     return app
@@ -112,6 +114,10 @@ async def _refuse(request: Request, error: Exception) -> Response:
 async def _misunderstood(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     return invalid(error.errors()).response()
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    return Problem(400, "The body is not whole", "The connection ended before it.").response()  # nobody reads it
 
 
 async def _bug(request: Request, error: Exception) -> Response:

@@ -16,7 +16,7 @@ from slir.web.crew import Hand, Refused, Stopped, machine_memory
 from slir.web.problems import Problem, missing
 from slir.web.runs import Question, Run
 from slir.web.settings import Settings
-from slir.web.store import Item, Mask
+from slir.web.store import Item, Mask, held_in
 
 PATIENCE = 30.0
 """Seconds that a question about a pixel waits for its turn."""
@@ -67,17 +67,22 @@ class Bench:
     def submit(self, run: Run) -> None:
         """Put a job into the queue. Raises a problem where it, or the client, has too many."""
         with self._change:
-            own = sum(not other.final for other in self._runs.values() if other.owner == run.owner)
-            if own >= self.settings.per_client:
-                detail = f"{own} jobs of yours wait or run; a client may have {self.settings.per_client}."
-                raise _full("You have too many jobs", detail)
-            if len(self._queue) >= self.settings.queue:
-                raise _full("The server is busy", f"{len(self._queue)} jobs wait already.")
+            self.check(run.owner)
             run.folder.mkdir(mode=0o700)
             self._runs[run.id] = run
             self._queue.append(run)
             self._change.notify_all()
         self.tidy()
+
+    def check(self, owner: str) -> None:
+        """Raise a problem where there may be no further job of a client's."""
+        with self._change:
+            own = sum(not other.final for other in self._runs.values() if other.owner == owner)
+            if own >= self.settings.per_client:
+                detail = f"{own} jobs of yours wait or run; a client may have {self.settings.per_client}."
+                raise _full("You have too many jobs", detail)
+            if len(self._queue) >= self.settings.queue:
+                raise _full("The server is busy", f"{len(self._queue)} jobs wait already.")
 
     async def ask(self, question: Question) -> dict[str, Any]:
         """What a process says to a question. It is asked before any further job is begun."""
@@ -144,12 +149,20 @@ class Bench:
             if number < len(ended) - self.settings.kept or now - run.used > self.settings.expiry:
                 self.remove(run)
 
+    def finished(self) -> list[Run]:
+        """Jobs that have results, those first that nobody has looked at for longest."""
+        with self._change:
+            return sorted((run for run in self._runs.values() if run.state == "done"), key=lambda run: run.used)
+
+    def finished_bytes(self) -> int:
+        """Bytes of all results."""
+        return sum(held_in(run.folder) for run in self.finished())
+
     def forget_oldest(self) -> bool:
         """Forget the finished job that nobody has looked at for longest; false where there is none."""
-        with self._change:
-            ended = [run for run in self._runs.values() if run.state == "done"]
+        ended = self.finished()
         if ended:
-            self.remove(min(ended, key=lambda run: run.used))
+            self.remove(ended[0])
         return bool(ended)
 
     async def wait(self, run: Run, version: int, seconds: float) -> None:

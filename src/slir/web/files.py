@@ -24,6 +24,9 @@ router = APIRouter(prefix="/api")
 WIDEST = 255
 """Longest side of a kernel."""
 
+ROOM = 2**24
+"""Bytes of a file for which room is made at a time."""
+
 Name = Annotated[str, Query(description="The file's name, of which the suffix says the format.", max_length=1000)]
 Most = Annotated[int, Query(alias="max", ge=1, description="Longest side; larger pictures are made smaller.")]
 
@@ -73,12 +76,21 @@ def _mask_of(values: np.ndarray | None, here: Server, me: str) -> dict[str, str]
 
 
 async def _received(request: Request, here: Server, path: Path) -> None:
-    """The body into a file as it comes in. The guard has an eye on its length."""
+    """The body into a file as it comes in. The guard has an eye on its length.
+
+    Room is made as it is needed: who tells of a long body and sends none costs nobody a result.
+    """
     told = request.headers.get("content-length", "")
-    await run_in_threadpool(here.make_room, int(told) if told.isdigit() else here.settings.bytes)
+    length = int(told) if told.isdecimal() else None
+    await run_in_threadpool(here.check_room, length or 0)
+    room = 0
     try:
         with open(path, "xb") as file:
             async for chunk in request.stream():
+                size = file.tell() + len(chunk)
+                if size > room:
+                    room = size + ROOM if length is None else min(size + ROOM, length)
+                    await run_in_threadpool(here.make_room, room - file.tell())
                 file.write(chunk)
     except BaseException:
         path.unlink(missing_ok=True)

@@ -73,13 +73,14 @@ class Guard:
 
         try:
             response = self._refusal(scope, headers, cookies)
+            limited = self._limited(scope, headers, receive)
         except Problem as problem:
             response = problem.response()
         if response is not None:
             new = False  # a client that is turned away need not be known again
             await response(scope, receive, answer)
             return
-        await self.app(scope, self._limited(scope, headers, receive), answer)
+        await self.app(scope, limited, answer)
 
     def _refusal(self, scope: Scope, headers: Headers, cookies: dict[str, str]) -> Response | None:
         self._check_host(headers.get("host", ""))
@@ -124,15 +125,17 @@ class Guard:
         )
 
     def _limited(self, scope: Scope, headers: Headers, receive: Receive) -> Receive:
-        """Stop reading a body that is longer than the path allows."""
+        """Refuse a body that is longer than the path allows: at once where its length is told, else when it shows."""
         most = self.settings.bytes if scope["path"] in _UPLOADS else JSON_BYTES
         told, count = headers.get("content-length", ""), 0
+        if told.isdecimal() and int(told) > most:
+            raise too_long(most)
 
         async def limited() -> Message:
             nonlocal count
             message = await receive()
             count += len(message.get("body", b""))
-            if count > most or (told.isdigit() and int(told) > most):
+            if count > most:
                 raise too_long(most)
             return message
 

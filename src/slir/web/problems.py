@@ -77,6 +77,12 @@ def refused(error: SlirError, names: Names | None = None, *, status: int = 422) 
     return Problem(status, **told(error, names))
 
 
+def disk_full() -> Problem:
+    remedy = "Delete files that are no longer needed, or try again later."
+    headers = {"Retry-After": "60"}
+    return Problem(429, "The disk is full", "The server keeps no more files.", remedy=remedy, headers=headers)
+
+
 def missing(what: str) -> Problem:
     remedy = f"Send the {what} again: what nobody looks at is removed after a while, and at the server's end."
     return Problem(404, f"There is no such {what}", f"No {what} of yours has this name.", remedy=remedy)

@@ -44,9 +44,10 @@ async def begin(asked: JobRequest, here: Here, me: Me) -> JobStarted:
         asked.model_dump(exclude_none=True),
         trusted=asked.error_map,
     )
-    await run_in_threadpool(here.make_room, 2 * size_of(upload.path))
     # What the output is to be called is checked in a folder that is there.
     await here.read("check", _beside(run.job, upload.path), names=run.names)
+    here.bench.check(me)  # before other results go
+    await run_in_threadpool(here.make_room, 2 * size_of(upload.path))
     here.bench.submit(run)
     return JobStarted(job=id)
 

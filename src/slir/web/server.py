@@ -15,7 +15,7 @@ from starlette.responses import Response
 from slir.web import display, work
 from slir.web.bench import Bench
 from slir.web.crew import Hand, Refused
-from slir.web.problems import Names, Problem
+from slir.web.problems import Names, Problem, disk_full
 from slir.web.settings import Settings
 from slir.web.store import Store
 
@@ -51,13 +51,20 @@ class Server:
                 fields = dict(refusal.problem)
         raise Problem.of(fields, names)
 
-    def make_room(self, more: int = 0) -> None:
-        """See to it that the disk takes so many bytes more: results that nobody has looked at for longest go."""
-        while not self.store.has_room(more):
+    def check_room(self, more: int) -> None:
+        """Raise a problem where the disk could not take so many bytes more, even without any results."""
+        if self.store.lacking(more) > self.bench.finished_bytes():
+            raise disk_full()
+
+    def make_room(self, more: int) -> None:
+        """See to it that the disk takes so many bytes more: results that nobody has looked at for longest go.
+
+        Where that would not be enough all stay.
+        """
+        self.check_room(more)
+        while self.store.lacking(more):
             if not self.bench.forget_oldest():
-                remedy = "Delete files that are no longer needed, or try again later."
-                later = {"Retry-After": "60"}
-                raise Problem(429, "The disk is full", "The server keeps no more files.", remedy=remedy, headers=later)
+                raise disk_full()
 
     async def keep_tidy(self) -> None:
         """Forget what is old, every now and then, as long as the server runs."""

@@ -156,10 +156,10 @@ class Store:
                 if now - item.used > self.settings.expiry and not self.in_use(item):
                     self._drop(item)
 
-    def has_room(self, more: int) -> bool:
-        """Whether the disk may take so many bytes more."""
-        held = sum(size_of(file) for file in self.folder.rglob("*"))
-        return held + more <= self.settings.disk and more < shutil.disk_usage(self.folder).free - SPARE
+    def lacking(self, more: int) -> int:
+        """Bytes that have to go before the disk may take so many more."""
+        free = min(self.settings.disk - held_in(self.folder), shutil.disk_usage(self.folder).free - SPARE)
+        return max(0, more - free)
 
 
 def size_of(path: Path) -> int:
@@ -168,6 +168,11 @@ def size_of(path: Path) -> int:
         return path.lstat().st_size
     except OSError:
         return 0
+
+
+def held_in(folder: Path) -> int:
+    """Bytes of the files in a folder."""
+    return sum(size_of(file) for file in folder.rglob("*"))
 
 
 @contextmanager
