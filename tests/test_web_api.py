@@ -17,6 +17,7 @@ from slir.cli import app as commands
 from slir.errors import SlirError
 from slir.sidecars import load
 from slir.web import trust
+from slir.web.store import Client
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -260,7 +261,7 @@ def test_cancel_stops_the_work(served, client):
 
 def test_the_reader_that_is_killed_is_replaced(served, client):
     client.upload(encoded(scene()))
-    process = served.server.reader.process
+    process = served.server.readers.hands[0].process
     os.kill(process.pid, signal.SIGKILL)
     process.join()
     client.upload(encoded(scene()))
@@ -314,7 +315,7 @@ def test_error_maps_and_intervals(served, client, colour):
     client.finished(job)
     assert client.get(f"/api/jobs/{job}/error.png").status_code == 409  # it was not asked for
     assert "not asked for" in client.get(f"/api/jobs/{job}/error.tif").json()["detail"]
-    run = served.server.bench.get(job, client.cookies["slir-session"])
+    run = served.server.bench.get(job, Client(client.cookies["slir-session"]))
     error = np.linspace(0, 8, pixels.size, dtype=np.float32).reshape(pixels.shape)
     run.result.update(trust.keep(run.folder, Known(pixels.astype(np.float32), error)))
     assert client.get(f"/api/jobs/{job}").json()["result"]["max_error"] == 8

@@ -1,5 +1,6 @@
 """`slir serve` among strangers: names, origins, tokens, limits, damaged files, and what is left behind."""
 
+import asyncio
 import contextlib
 import itertools
 import os
@@ -9,7 +10,9 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,8 +24,9 @@ from hypothesis import HealthCheck, given, settings
 import corpus
 from serving import encoded, scene, serving
 from slir.errors import InputError
+from slir.web import readers
 from slir.web.settings import Settings
-from slir.web.store import clear_stale, private_folder, shown_name, suffix_of
+from slir.web.store import Client, clear_stale, private_folder, shown_name, suffix_of
 from test_malformed import handmade
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -325,7 +329,7 @@ def test_what_nobody_looks_at_is_removed(served, client):
     late = time.monotonic() + own.settings.expiry + 1
     own.store.expire(late)
     assert client.get(f"/api/files/{file}").status_code == 404
-    own.bench.get(job, client.cookies["slir-session"]).used -= own.settings.expiry + 1
+    own.bench.get(job, Client(client.cookies["slir-session"])).used -= own.settings.expiry + 1
     own.bench.tidy()
     assert client.get(f"/api/jobs/{job}").status_code == 404
     assert not list(served.folder.rglob(f"*{file}*"))
@@ -389,7 +393,7 @@ def test_damaged_files_are_each_refused_in_words(served, client, tmp_path):
     for name, data in files:
         answer = client.post("/api/files", params={"name": name}, content=data)
         assert answer.status_code in (201, 413, 422), (name, answer.text)
-        process = process or served.server.reader.process
+        process = process or served.server.readers.hands[0].process
         if answer.status_code != 201:
             told = answer.json()
             assert answer.headers["content-type"] == "application/problem+json"
@@ -399,10 +403,57 @@ def test_damaged_files_are_each_refused_in_words(served, client, tmp_path):
             assert "bug" not in told["title"].lower(), (name, told)
             assert str(served.folder) not in answer.text
             assert not re.search("[0-9a-f]{32}", answer.text), told
-    assert served.server.reader.process is process  # none of them killed it
+    assert served.server.readers.hands[0].process is process  # none of them killed it
     refused = client.post("/api/files", params={"name": "half-cube.png"}, content=b"\x89PNG\r\n\x1a\n")
     assert "half-cube.png" in refused.json()["detail"]
     assert client.upload(encoded(scene()))
+
+
+def test_a_file_that_keeps_its_reader_busy_keeps_nobody_else_waiting(served, client, monkeypatch):
+    client.upload(encoded(scene()))
+    process = served.server.readers.hands[0].process
+    os.kill(process.pid, signal.SIGSTOP)  # as if it had met a file that takes for ever
+    served.server.readers.hands[1].ask("values", [], 0, 0)  # so that it has begun
+    monkeypatch.setattr(readers, "SECONDS", 1.5)
+    with ThreadPoolExecutor(1) as pool, served.client() as other:
+        waiting = pool.submit(client.post, "/api/files", params={"name": "a.png"}, content=encoded(scene()))
+        while not served.server.readers._busy:
+            time.sleep(0.01)
+        other.upload(encoded(scene()))
+        assert not waiting.done()
+        answer = waiting.result()
+    assert answer.status_code == 422
+    assert "took too long" in answer.json()["title"]
+    assert "--seconds" not in answer.json()["remedy"]
+    assert not process.is_alive()
+    monkeypatch.undo()  # a process that begins takes a moment
+    client.upload(encoded(scene()))
+
+
+def test_one_address_never_has_all_readers():
+    """Whoever asks for how much: all answers come, and another address has its own at once."""
+    gate, asked = threading.Event(), []
+
+    class Slow:
+        def ask(self, skill, *arguments, seconds):
+            asked.append(skill)
+            assert skill == "theirs" or gate.wait(10)
+            return skill
+
+    async def main():
+        crew = readers.Readers(3)
+        crew.hands = crew._idle = [Slow() for _ in range(3)]
+        flood = [asyncio.create_task(crew.ask("a", "look", size=0)) for _ in range(6)]
+        await asyncio.sleep(0.1)
+        assert asked == ["look"] * 2
+        assert await crew.ask("b", "theirs", size=0) == "theirs"
+        assert asked == ["look", "look", "theirs"]
+        gate.set()
+        assert await asyncio.gather(*flood) == ["look"] * 6
+        assert len(crew._idle) == 3
+        assert not crew._busy
+
+    asyncio.run(main())
 
 
 def test_masks_that_do_not_fit(client):

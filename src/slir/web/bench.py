@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 import shutil
 import threading
 import time
@@ -16,7 +15,7 @@ from slir.web.crew import Hand, Refused, Stopped, machine_memory
 from slir.web.problems import Problem, missing
 from slir.web.runs import Question, Run
 from slir.web.settings import Settings
-from slir.web.store import Item, Mask, held_in
+from slir.web.store import Client, Item, Mask, held_in
 
 PATIENCE = 30.0
 """Seconds that a question about a pixel waits for its turn."""
@@ -74,7 +73,7 @@ class Bench:
             self._change.notify_all()
         self.tidy()
 
-    def check(self, owner: str) -> None:
+    def check(self, owner: Client) -> None:
         """Raise a problem where there may be no further job of a client's."""
         with self._change:
             own = sum(not other.final for other in self._runs.values() if other.owner == owner)
@@ -98,14 +97,14 @@ class Bench:
         except Stopped:
             raise _full("The server is busy", "It is about to end.") from None
 
-    def get(self, id: str, owner: str) -> Run:
+    def get(self, id: str, owner: Client) -> Run:
         run = self._runs.get(id)
-        if run is None or not secrets.compare_digest(run.owner, owner):
+        if run is None or not owner.owns(run.owner):
             raise missing("job")
         run.used = time.monotonic()
         return run
 
-    def of(self, owner: str) -> list[Run]:
+    def of(self, owner: Client) -> list[Run]:
         """A client's jobs, newest first."""
         return [run for run in reversed(list(self._runs.values())) if run.owner == owner]
 

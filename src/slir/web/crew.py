@@ -49,11 +49,12 @@ class Hand:
 
     serve : what it runs: serve(connection, memory). Requests are (name, arguments); answers ("told", anything) while
         it works, then ("done", value) or ("refused", fields of a problem).
-    memory : bytes that it may take; None for no limit.
+    memory : bytes that it may take; None for no limit. remedy : what to do where it takes too long.
     """
 
     serve: Callable[[Connection, int | None], None]
     memory: int | None = None
+    remedy: str = "Crop the picture, or start the server with a larger --seconds."
     process: BaseProcess | None = None
     connection: Connection | None = None
     ended: bool = False
@@ -97,9 +98,8 @@ class Hand:
                     raise Stopped
                 if now > end:
                     self.kill()
-                    remedy = "Crop the picture, or start the server with a larger --seconds."
-                    detail = f"It took longer than the {seconds:g} seconds that one job may take."
-                    raise Refused({"title": "The work took too long", "detail": detail, "remedy": remedy})
+                    detail = f"It took longer than the {seconds:.3g} seconds that it may take."
+                    raise Refused({"title": "The work took too long", "detail": detail, "remedy": self.remedy})
 
     def _sent(self, request: Any) -> Connection:
         """The connection, after a process that lives has the request."""

@@ -18,7 +18,7 @@ from slir.web.examples import EXAMPLES
 from slir.web.problems import Names, Problem, refused
 from slir.web.replies import FileInfo, Id, MaskInfo, PsfInfo, PsfRequest
 from slir.web.server import Here, Me, Server, picture
-from slir.web.store import Kernel, Mask, Upload, new_id, shown_name, suffix_of
+from slir.web.store import Client, Kernel, Mask, Upload, new_id, shown_name, suffix_of
 
 router = APIRouter(prefix="/api")
 WIDEST = 255
@@ -45,7 +45,7 @@ async def send_file(request: Request, here: Here, me: Me, name: Name) -> FileInf
     id = new_id()
     upload = Upload(id, me, here.store.folder / "files" / f"{id}{suffix_of(shown)}", shown)
     await _received(request, here, upload.path)
-    return await _taken(here, upload)
+    return await _taken(here, me, upload)
 
 
 @router.post("/examples/{name}", status_code=201)
@@ -58,12 +58,12 @@ async def take_example(name: str, here: Here, me: Me) -> FileInfo:
     id = new_id()
     upload = Upload(id, me, here.store.folder / "files" / f"{id}.png", f"{example.name}.png")
     upload.path.write_bytes(display.png(pixels))
-    told = await _taken(here, upload)
+    told = await _taken(here, me, upload)
     told.settings = upload.told["settings"] = example.settings | _mask_of(holes, here, me)
     return told
 
 
-def _mask_of(values: np.ndarray | None, here: Server, me: str) -> dict[str, str]:
+def _mask_of(values: np.ndarray | None, here: Server, me: Client) -> dict[str, str]:
     if values is None:
         return {}
     id = new_id()
@@ -97,10 +97,10 @@ async def _received(request: Request, here: Server, path: Path) -> None:
         raise
 
 
-async def _taken(here: Server, upload: Upload) -> FileInfo:
+async def _taken(here: Server, me: Client, upload: Upload) -> FileInfo:
     """Look at a picture that has come in, and keep it if it is one."""
     try:
-        found = await here.read("look", upload.path, upload.view_path, here.settings.pixels, names=upload.names)
+        found = await here.read(me, "look", upload.path, upload.view_path, here.settings.pixels, names=upload.names)
     except BaseException:
         here.store.drop(upload)
         raise
@@ -124,7 +124,7 @@ async def file_preview(id: Id, here: Here, me: Me, most: Most = display.LARGEST)
     if min(most, max(upload.told["width"], upload.told["height"])) > display.LARGEST:
         path = upload.large_path
         if not path.exists():
-            await here.read("show", upload.path, path, upload.view, 16384, names=upload.names)
+            await here.read(me, "show", upload.path, path, upload.view, 16384, names=upload.names)
     return await run_in_threadpool(picture, path, most, lasting=True)
 
 
@@ -161,18 +161,18 @@ async def send_psf(request: Request, here: Here, me: Me, name: Name = "") -> Psf
     return PsfInfo(psf=kernel.id, height=height, width=width)
 
 
-async def _kernel_file(request: Request, here: Server, me: str, name: str) -> Kernel:
+async def _kernel_file(request: Request, here: Server, me: Client, name: str) -> Kernel:
     id = new_id()
     path = here.store.folder / "files" / f"{id}{suffix_of(name)}"
     await _received(request, here, path)
     try:
-        values = await here.read("kernel", path, WIDEST, names=Names({path: name}))
+        values = await here.read(me, "kernel", path, WIDEST, names=Names({path: name}))
     finally:
         path.unlink(missing_ok=True)
     return Kernel(id, me, values, f"psf {name}")
 
 
-def _built(body: bytes, me: str) -> Kernel:
+def _built(body: bytes, me: Client) -> Kernel:
     from slir import psf
 
     try:
@@ -234,7 +234,7 @@ async def send_mask(request: Request, here: Here, me: Me, file: Annotated[str, Q
     path = here.store.folder / "masks" / f"{id}.png"
     await _received(request, here, path)
     try:
-        share = await here.read("mask", path, size, names=Names({path: "mask.png"}))
+        share = await here.read(me, "mask", path, size, names=Names({path: "mask.png"}))
     except BaseException:
         path.unlink(missing_ok=True)
         raise

@@ -22,7 +22,7 @@ from slir.web.problems import Problem, refused
 from slir.web.replies import Id, JobInfo, JobRequest, JobStarted, Pixel, Place
 from slir.web.runs import Question, Run
 from slir.web.server import Here, Me, Server, picture
-from slir.web.store import Upload, new_id, size_of
+from slir.web.store import Client, Upload, new_id, size_of
 
 router = APIRouter(prefix="/api/jobs")
 PNG: dict[str, Any] = {"response_class": Response, "responses": {200: {"content": {"image/png": {}}}}}
@@ -45,14 +45,14 @@ async def begin(asked: JobRequest, here: Here, me: Me) -> JobStarted:
         trusted=asked.error_map,
     )
     # What the output is to be called is checked in a folder that is there.
-    await here.read("check", _beside(run.job, upload.path), names=run.names)
+    await here.read(me, "check", _beside(run.job, upload.path), names=run.names)
     here.bench.check(me)  # before other results go
     await run_in_threadpool(here.make_room, 2 * size_of(upload.path))
     here.bench.submit(run)
     return JobStarted(job=id)
 
 
-def _job(asked: JobRequest, upload: Upload, output: Path, here: Server, me: str) -> Job:
+def _job(asked: JobRequest, upload: Upload, output: Path, here: Server, me: Client) -> Job:
     """The job that the command line would make of the same settings."""
     own: dict[str, Any] = {"border": asked.border, "factor": asked.factor}
     pixels = upload.told["width"] * upload.told["height"] * upload.told["planes"]
@@ -135,7 +135,7 @@ async def preview(
         if min(most, max(run.result["width"], run.result["height"])) > display.LARGEST:
             path = run.large_path
             if not path.exists():
-                await here.read("show", run.job.output, path, run.upload.view, 16384, names=run.names)
+                await here.read(me, "show", run.job.output, path, run.upload.view, 16384, names=run.names)
         return await run_in_threadpool(picture, path, most, lasting=True)
     path = work.preview_of(run.folder, run.preview if stage is None else stage)
     return await run_in_threadpool(picture, path, most)
@@ -206,10 +206,10 @@ async def pixel(id: Id, here: Here, me: Me, row: Place, col: Place) -> Pixel:
     run = _done(here, id, me)
     _check_place(run, row, col)
     scale = run.job.scale
-    (after,) = await here.read("values", [run.job.output], row, col, names=run.names)
+    (after,) = await here.read(me, "values", [run.job.output], row, col, names=run.names)
     before = None
     if run.upload.path.exists():
-        (before,) = await here.read("values", [run.upload.path], row // scale, col // scale, names=run.names)
+        (before,) = await here.read(me, "values", [run.upload.path], row // scale, col // scale, names=run.names)
     return Pixel(row=row, col=col, before=before, after=after, **trust.at(run.folder, row, col))
 
 
@@ -238,14 +238,14 @@ async def remove(id: Id, here: Here, me: Me) -> None:
     here.bench.remove(here.bench.get(id, me))
 
 
-def _done(here: Server, id: str, me: str) -> Run:
+def _done(here: Server, id: str, me: Client) -> Run:
     run = here.bench.get(id, me)
     if run.state != "done":
         raise Problem(409, "There is no result", f"The job is {run.state}.", remedy="Wait until it is done.")
     return run
 
 
-def _mapped(here: Server, id: str, me: str) -> Run:
+def _mapped(here: Server, id: str, me: Client) -> Run:
     """A job with an error map."""
     run = _done(here, id, me)
     assert run.result is not None

@@ -13,7 +13,7 @@ from slir.jobs import Job
 from slir.staging import sidecar_of
 from slir.web.crew import Hand
 from slir.web.problems import Names
-from slir.web.store import Upload
+from slir.web.store import Client, Upload
 
 FINAL = ("done", "failed", "cancelled")
 _ENDINGS = {"denoise": "denoised", "deblur": "deblurred", "upsample": "enlarged", "inpaint": "repaired"}
@@ -29,7 +29,7 @@ class Run:
     """
 
     id: str
-    owner: str
+    owner: Client
     upload: Upload
     job: Job
     folder: Path

@@ -12,43 +12,41 @@ from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from slir.web import display, work
+from slir.web import display
 from slir.web.bench import Bench
-from slir.web.crew import Hand, Refused
+from slir.web.crew import Refused
 from slir.web.problems import Names, Problem, disk_full
+from slir.web.readers import Readers
 from slir.web.settings import Settings
-from slir.web.store import Store
+from slir.web.store import Client, Store, size_of
 
-READING_MEMORY = 4 * 2**30
-READING_SECONDS = 60.0
 HEARTBEAT = 30.0
 
 
 @dataclass
 class Server:
-    """A running server. reader : the process that decodes what clients send."""
+    """A running server."""
 
     settings: Settings
     store: Store
     bench: Bench
-    reader: Hand
-    turn: asyncio.Lock
+    readers: Readers
 
     @staticmethod
     def begin(settings: Settings, folder: Path) -> Server:
-        reader = Hand(work.serve_reader, READING_MEMORY)
         bench = Bench(settings)
         bench.open()
-        reader.start()  # now, so that nobody waits for it later
-        return Server(settings, Store(folder, settings, bench.uses), bench, reader, asyncio.Lock())
+        readers = Readers()
+        readers.start()
+        return Server(settings, Store(folder, settings, bench.uses), bench, readers)
 
-    async def read(self, skill: str, *arguments: Any, names: Names | None = None) -> Any:
-        """Have the reader do something, when its turn comes. What it refuses is a problem."""
-        async with self.turn:
-            try:
-                return await run_in_threadpool(self.reader.ask, skill, *arguments, seconds=READING_SECONDS)
-            except Refused as refusal:
-                fields = dict(refusal.problem)
+    async def read(self, me: Client, skill: str, *arguments: Any, names: Names) -> Any:
+        """Have a reader do something with files of a client's. What it refuses is a problem."""
+        size = sum(size_of(path) for path in names.called)
+        try:
+            return await self.readers.ask(me.address, skill, *arguments, size=size)
+        except Refused as refusal:
+            fields = dict(refusal.problem)
         raise Problem.of(fields, names)
 
     def check_room(self, more: int) -> None:
@@ -75,20 +73,19 @@ class Server:
 
     def end(self) -> None:
         self.bench.close()
-        self.reader.end()
-        self.reader.kill()
+        self.readers.end()
 
 
 def _server(request: Request) -> Server:
     return request.app.state.server
 
 
-def _session(request: Request) -> str:
-    return request.state.session
+def _client(request: Request) -> Client:
+    return Client(request.state.session, request.client.host if request.client else "")
 
 
 Here = Annotated[Server, Depends(_server)]
-Me = Annotated[str, Depends(_session)]
+Me = Annotated[Client, Depends(_client)]
 
 
 def picture(path: Path, most: int, *, lasting: bool = False) -> Response:

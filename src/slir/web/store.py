@@ -51,12 +51,25 @@ def suffix_of(name: str) -> str:
     return suffix if _SUFFIX.fullmatch(suffix) else ""
 
 
+@dataclass(frozen=True)
+class Client:
+    """Who sends requests. session : a random number in a cookie, by which one's own things are found again.
+    address : where the requests come from."""
+
+    session: str
+    address: str = field(default="", compare=False)
+
+    def owns(self, other: Client) -> bool:
+        """Whether what belongs to the other is this client's."""
+        return secrets.compare_digest(self.session, other.session)
+
+
 @dataclass(eq=False)
 class Item:
     """Something that a client has sent. used : when it was last asked for, by the clock that never goes back."""
 
     id: str
-    owner: str
+    owner: Client
     used: float = field(default_factory=time.monotonic, kw_only=True)
 
 
@@ -112,21 +125,21 @@ class Store:
         for part in ("files", "masks", "jobs"):
             (folder / part).mkdir(mode=0o700)
 
-    def get(self, kind: type[Kind], what: str, id: str, owner: str) -> Kind:
+    def get(self, kind: type[Kind], what: str, id: str, owner: Client) -> Kind:
         """An item of the owner's."""
         item = self._items.get(id)
-        if not isinstance(item, kind) or not secrets.compare_digest(item.owner, owner):
+        if not isinstance(item, kind) or not owner.owns(item.owner):
             raise missing(what)
         item.used = time.monotonic()
         return item
 
-    def upload(self, id: str, owner: str) -> Upload:
+    def upload(self, id: str, owner: Client) -> Upload:
         return self.get(Upload, "file", id, owner)
 
-    def kernel(self, id: str, owner: str) -> Kernel:
+    def kernel(self, id: str, owner: Client) -> Kernel:
         return self.get(Kernel, "psf", id, owner)
 
-    def mask(self, id: str, owner: str) -> Mask:
+    def mask(self, id: str, owner: Client) -> Mask:
         return self.get(Mask, "mask", id, owner)
 
     def add(self, item: Item) -> None:
