@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import itertools
 import os
 import re
@@ -17,16 +18,29 @@ from dataclasses import replace
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 
 import corpus
 from serving import encoded, scene, serving
-from slir.errors import InputError
-from slir.web import readers
+from slir.errors import FileError, InputError
+from slir.web import crew, readers
+from slir.web.problems import Names, Problem
 from slir.web.settings import Settings
-from slir.web.store import Client, clear_stale, private_folder, shown_name, suffix_of
+from slir.web.store import (
+    Client,
+    Kernel,
+    Mask,
+    Store,
+    Upload,
+    clear_stale,
+    new_id,
+    private_folder,
+    shown_name,
+    suffix_of,
+)
 from test_malformed import handmade
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -70,6 +84,8 @@ def test_names_of_this_machine_are_its_own(client, host):
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
         {"Origin": "http://127.0.0.1:1"},
+        {"Origin": "http://[::1"},
+        {"Origin": "//["},
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site"},
     ],
@@ -319,6 +335,86 @@ def test_a_job_that_is_refused_costs_nobody_a_result(served, client):
         assert client.get(f"/api/jobs/{done}/result").status_code == 200
     for job in (*waiting, done):
         client.delete(f"/api/jobs/{job}")
+
+
+def test_examples_and_kernels_make_room_too(served, client):
+    own, before = served.server.store, served.server.store.settings
+    asks = [("/api/examples/scratched", None), ("/api/psf", {"kind": "gaussian", "width": 9})]
+    try:
+        for path, body in asks:
+            job = client.submit(client.upload(encoded(scene(500))), sigma=0)
+            assert client.finished(job)["state"] == "done"
+            while len(served.server.bench.finished()) > 1:
+                served.server.bench.forget_oldest()
+            own.settings = replace(before, disk=sum(path.stat().st_size for path in served.folder.rglob("*")))
+            assert client.post(path, json=body).status_code == 201
+            assert client.get(f"/api/jobs/{job}").status_code == 404
+            own.settings = replace(before, disk=1)
+            assert client.post(path, json=body).status_code == 429
+            own.settings = before
+    finally:
+        own.settings = before
+
+
+def test_clients_without_a_cookie_have_a_limit_in_all(tmp_path):
+    """Each of their requests is a new client's. They push out what came from the same address, nothing of others."""
+    store = Store(tmp_path, Settings(folder=tmp_path, items=6, files=3))
+
+    def sent(kind, address, *more):
+        id = new_id()
+        item = kind(id, Client(new_id(), address), tmp_path / "files" / id, *more)
+        item.path.write_bytes(bytes(10))
+        store.add(item)
+        return item
+
+    others = [sent(Mask, "10.0.0.9", 0.5, (8, 8)), sent(Upload, "10.0.0.9", "a.png"), sent(Kernel, "10.0.0.8", "drawn")]
+    mine = [sent(Kernel, "10.0.0.1", "drawn") for _ in range(20)]
+    assert all(store.get(type(item), "", item.id, item.owner) is item for item in [*others, *mine[-3:]])
+    assert len(store._items) == 6
+    assert {path.name for path in (tmp_path / "files").iterdir()} == {item.id for item in [*others, *mine[-3:]]}
+
+
+def test_kernels_take_no_memory_of_the_server(served, client):
+    psf = client.post("/api/psf", json={"kind": "gaussian", "width": 9}).json()["psf"]
+    (kernel,) = (item for item in served.server.store._items.values() if item.id == psf)
+    assert not any(isinstance(value, np.ndarray) for value in vars(kernel).values())
+    assert kernel.values.sum() == pytest.approx(1)
+
+
+def test_a_disk_that_is_full_is_no_bug_and_tells_no_path(served, client, monkeypatch):
+    before = sorted(served.folder.rglob("*"))
+
+    def full(path, data):
+        path.touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    for path in ("/api/examples/noisy", "/api/psf"):
+        answer = client.post(path, json={"kind": "gaussian", "width": 1})
+        assert (answer.status_code, answer.json()["title"]) == (429, "The disk is full")
+    assert sorted(served.folder.rglob("*")) == before
+
+
+def refused_by_the_crew(error):
+    def skill(tell):
+        try:
+            raise error
+        except OSError as reason:
+            raise FileError(error.filename, f"cannot be written ({reason})", "Make room.") from reason
+
+    kind, fields = crew._answer(skill, (), None)
+    assert kind == "refused"
+    return fields
+
+
+def test_what_the_crew_says_of_a_disk_tells_no_path(tmp_path):
+    part = tmp_path / "jobs" / ID / ".slir-x" / "out.part"
+    assert refused_by_the_crew(OSError(errno.ENOSPC, "No space left", str(part)))["title"] == "The disk is full"
+    names = Names({tmp_path / "jobs" / ID / f"{ID}.png": "night.png"}, tmp_path)
+    told = Problem.of(refused_by_the_crew(OSError(errno.EIO, "Input/output error", str(part))), names).body
+    assert "Input/output error" in told["detail"]
+    assert str(tmp_path) not in str(told)
+    assert names.told(f"{tmp_path} is gone") == "the server's folder is gone"
 
 
 def test_what_nobody_looks_at_is_removed(served, client):

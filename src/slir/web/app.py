@@ -21,7 +21,7 @@ from slir.web import files, restoring
 from slir.web.examples import EXAMPLES
 from slir.web.files import invalid
 from slir.web.guard import Guard
-from slir.web.problems import MEDIA, Problem
+from slir.web.problems import MEDIA, Problem, disk_full, is_full
 from slir.web.replies import ExampleInfo, Info, Limits, Refusal
 from slir.web.server import Here, Server
 from slir.web.settings import Settings
@@ -68,6 +68,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.add_exception_handler(HTTPException, _refuse)
     app.add_exception_handler(RequestValidationError, _misunderstood)
     app.add_exception_handler(ClientDisconnect, _gone)
+    app.add_exception_handler(OSError, _failed)
     app.add_exception_handler(Exception, _bug)
     app.add_middleware(Guard, settings=settings)
     return app
@@ -118,6 +119,12 @@ async def _misunderstood(request: Request, error: Exception) -> Response:
 
 async def _gone(request: Request, error: Exception) -> Response:
     return Problem(400, "The body is not whole", "The connection ended before it.").response()  # nobody reads it
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    if not is_full(error):
+        raise error
+    return disk_full().response()
 
 
 async def _bug(request: Request, error: Exception) -> Response:

@@ -236,7 +236,7 @@ class Bench:
             fields = {name: run.names.told(value) for name, value in refusal.problem.items() if isinstance(value, str)}
             problem = {name: value for name, value in fields.items() if value}
         except Exception as error:  # a bug of ours must not end the thread: nobody would work any more
-            problem = {"title": "A bug in slir", "detail": f"{type(error).__name__}: {error}"}
+            problem = {"title": "A bug in slir", "detail": type(error).__name__}
         with self._change:
             run.result, run.problem = result, problem
             self._end(run, state)

@@ -171,7 +171,7 @@ def serve(connection: Connection, memory: int | None, skills: dict[str, Callable
 
 
 def _answer(skill: Callable[..., Any], arguments: tuple[Any, ...], connection: Connection) -> tuple[str, Any]:
-    from slir.web.problems import told
+    from slir.web.problems import disk_full, is_full, told
 
     def tell(message: Any = None) -> None:
         """Tell the server something; stop where it asked for that."""
@@ -193,6 +193,8 @@ def _answer(skill: Callable[..., Any], arguments: tuple[Any, ...], connection: C
         if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "alloc" in str(error):
             remedy = "Crop the picture, or close what else uses the memory."
             return "refused", {"title": "The memory is full", "detail": "The work needs more of it.", "remedy": remedy}
+        if is_full(error):
+            return "refused", disk_full().body
         if isinstance(error, SlirError):
             return "refused", told(error)
         detail = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

@@ -68,8 +68,12 @@ def png(pixels: np.ndarray) -> bytes:
 def keep(path: Path, pixels: np.ndarray) -> None:
     """Write a PNG file that is there whole or not at all."""
     part = path.with_suffix(".part")
-    part.write_bytes(png(pixels))
-    os.replace(part, path)
+    try:
+        part.write_bytes(png(pixels))
+        os.replace(part, path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def served(path: Path, most: int) -> bytes:

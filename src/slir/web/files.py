@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,20 +58,20 @@ async def take_example(name: str, here: Here, me: Me) -> FileInfo:
     pixels, holes = await run_in_threadpool(example.made)
     id = new_id()
     upload = Upload(id, me, here.store.folder / "files" / f"{id}.png", f"{example.name}.png")
-    upload.path.write_bytes(display.png(pixels))
+    await run_in_threadpool(here.keep, upload.path, display.png(pixels))
     told = await _taken(here, me, upload)
-    told.settings = upload.told["settings"] = example.settings | _mask_of(holes, here, me)
+    told.settings = upload.told["settings"] = example.settings | await _mask_of(holes, here, me)
     return told
 
 
-def _mask_of(values: np.ndarray | None, here: Server, me: Client) -> dict[str, str]:
+async def _mask_of(values: np.ndarray | None, here: Server, me: Client) -> dict[str, str]:
     if values is None:
         return {}
     id = new_id()
     mask = Mask(
         id, me, here.store.folder / "masks" / f"{id}.png", float(values.mean()), (values.shape[0], values.shape[1])
     )
-    mask.path.write_bytes(display.png(np.where(values, 255, 0).astype(np.uint8)))
+    await run_in_threadpool(here.keep, mask.path, display.png(np.where(values, 255, 0).astype(np.uint8)))
     here.store.add(mask)
     return {"mask": id}
 
@@ -153,26 +154,29 @@ async def forget_file(id: Id, here: Here, me: Me) -> None:
 async def send_psf(request: Request, here: Here, me: Me, name: Name = "") -> PsfInfo:
     """A blur kernel: built from JSON, or, with a name, the bytes of a file (.npy, .csv, .txt, or a grey picture)."""
     if name:
-        kernel = await _kernel_file(request, here, me, shown_name(name))
+        values, made_by = await _kernel_file(request, here, me, shown_name(name))
     else:
-        kernel = await run_in_threadpool(_built, await request.body(), me)
-    here.store.add(kernel)
-    height, width = kernel.values.shape
-    return PsfInfo(psf=kernel.id, height=height, width=width)
-
-
-async def _kernel_file(request: Request, here: Server, me: Client, name: str) -> Kernel:
+        values, made_by = await run_in_threadpool(_built, await request.body())
     id = new_id()
-    path = here.store.folder / "files" / f"{id}{suffix_of(name)}"
+    kernel = Kernel(id, me, here.store.folder / "files" / f"{id}.npy", made_by)
+    stream = io.BytesIO()
+    np.save(stream, values)
+    await run_in_threadpool(here.keep, kernel.path, stream.getvalue())
+    here.store.add(kernel)
+    return PsfInfo(psf=id, height=values.shape[0], width=values.shape[1])
+
+
+async def _kernel_file(request: Request, here: Server, me: Client, name: str) -> tuple[np.ndarray, str]:
+    path = here.store.folder / "files" / f"{new_id()}{suffix_of(name)}"
     await _received(request, here, path)
     try:
-        values = await here.read(me, "kernel", path, WIDEST, names=Names({path: name}))
+        values = await here.read(me, "kernel", path, WIDEST, names=Names({path: name}, here.store.folder))
     finally:
         path.unlink(missing_ok=True)
-    return Kernel(id, me, values, f"psf {name}")
+    return values, f"psf {name}"
 
 
-def _built(body: bytes, me: Client) -> Kernel:
+def _built(body: bytes) -> tuple[np.ndarray, str]:
     from slir import psf
 
     try:
@@ -190,7 +194,7 @@ def _built(body: bytes, me: Client) -> Kernel:
         raise invalid(error.errors()) from None
     except SlirError as error:
         raise refused(error) from None
-    return Kernel(new_id(), me, values, made_by)
+    return values, made_by
 
 
 def _needed(name: str, value: float | None) -> float:
@@ -234,7 +238,7 @@ async def send_mask(request: Request, here: Here, me: Me, file: Annotated[str, Q
     path = here.store.folder / "masks" / f"{id}.png"
     await _received(request, here, path)
     try:
-        share = await here.read(me, "mask", path, size, names=Names({path: "mask.png"}))
+        share = await here.read(me, "mask", path, size, names=Names({path: "mask.png"}, here.store.folder))
     except BaseException:
         path.unlink(missing_ok=True)
         raise

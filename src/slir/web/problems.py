@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,16 +50,17 @@ class Problem(HTTPException):
 class Names:
     """What files are called for people. Messages about them name these, never a path of the server.
 
-    called : path -> name, as the client knows the file.
+    called : path -> name, as the client knows the file. folder : the server's private one, in which all files are.
     """
 
     called: Mapping[Path, str]
+    folder: Path
 
     def told(self, text: str) -> str:
         """The text with every path, and every name made of one (in "Rename it to ..."), as people know it."""
         for path, name in self.called.items():
             text = text.replace(str(path), name).replace(path.stem, Path(name).stem or name)
-        return text
+        return text.replace(f"{self.folder}{os.sep}", "").replace(str(self.folder), "the server's folder")
 
 
 def told(error: Exception, names: Names | None = None) -> dict[str, Any]:
@@ -75,6 +78,15 @@ def told(error: Exception, names: Names | None = None) -> dict[str, Any]:
 def refused(error: SlirError, names: Names | None = None, *, status: int = 422) -> Problem:
     """The problem that an error of slir is to a client."""
     return Problem(status, **told(error, names))
+
+
+def is_full(error: BaseException | None) -> bool:
+    """Whether an error came from a disk that takes no more."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def disk_full() -> Problem:

@@ -75,7 +75,8 @@ class Run:
     @property
     def names(self) -> Names:
         called = {self.job.image: self.upload.name, self.job.output: self.result_name}
-        return Names(called | ({self.job.mask: "mask.png"} if isinstance(self.job.mask, Path) else {}))
+        called |= {self.job.mask: "mask.png"} if isinstance(self.job.mask, Path) else {}
+        return Names(called, self.folder.parents[1])
 
     @property
     def seconds(self) -> float | None:

@@ -64,6 +64,15 @@ class Server:
             if not self.bench.forget_oldest():
                 raise disk_full()
 
+    def keep(self, path: Path, data: bytes) -> None:
+        """Write a file, whole or not at all, after making room for it."""
+        self.make_room(len(data))
+        try:
+            path.write_bytes(data)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+
     async def keep_tidy(self) -> None:
         """Forget what is old, every now and then, as long as the server runs."""
         while True:

@@ -22,7 +22,8 @@ class Settings:
     workers : restorations at a time, a process each. device : "cpu" or "cuda".
     bytes, pixels : of one upload, all planes counted; `pixels` holds for results too.
     queue : jobs that wait, of all clients. per_client : jobs of one client that wait or run.
-    seconds : a job may take. files : uploads of one client that are kept. kept : finished jobs, of all clients.
+    seconds : a job may take. files : pictures of one client that are kept, and as many kernels and masks.
+    items : all of these, of all clients. kept : finished jobs, of all clients.
     disk : bytes of files, of all clients. expiry : seconds after which what nobody looks at is removed.
     memory : bytes that one job may take; None for three quarters of the machine's.
     folder : where the private folder is made; None for the system's place for temporary files.
@@ -40,6 +41,7 @@ class Settings:
     per_client: int = 16
     seconds: float = 900.0
     files: int = 256
+    items: int = 4096
     kept: int = 256
     disk: int = 8 * 2**30
     expiry: float = 6 * 3600.0
@@ -47,7 +49,19 @@ class Settings:
     folder: Path | None = None
 
     def __post_init__(self) -> None:
-        for name in ("workers", "bytes", "pixels", "queue", "per_client", "seconds", "files", "kept", "disk", "expiry"):
+        for name in (
+            "workers",
+            "bytes",
+            "pixels",
+            "queue",
+            "per_client",
+            "seconds",
+            "files",
+            "items",
+            "kept",
+            "disk",
+            "expiry",
+        ):
             if not getattr(self, name) > 0:
                 raise InputError(name, "be positive", getattr(self, name), "Pass none to take the default.")
         if not 0 <= self.port < 2**16:

@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -70,6 +71,7 @@ class Item:
 
     id: str
     owner: Client
+    path: Path
     used: float = field(default_factory=time.monotonic, kw_only=True)
 
 
@@ -80,7 +82,6 @@ Kind = TypeVar("Kind", bound=Item)
 class Upload(Item):
     """A picture. told : what the client was told of it."""
 
-    path: Path
     name: str
     told: dict[str, Any] = field(default_factory=dict)
     view: View = EIGHT_BITS
@@ -95,22 +96,24 @@ class Upload(Item):
 
     @property
     def names(self) -> Names:
-        return Names({self.path: self.name})
+        return Names({self.path: self.name}, self.path.parents[1])
 
 
 @dataclass(eq=False)
 class Kernel(Item):
     """A blur kernel. made_by : in words, where it came from."""
 
-    values: np.ndarray
     made_by: str
+
+    @property
+    def values(self) -> np.ndarray:
+        return np.load(self.path, allow_pickle=False)
 
 
 @dataclass(eq=False)
 class Mask(Item):
     """Which pixels of a picture are missing."""
 
-    path: Path
     share: float
     size: tuple[int, int]
 
@@ -143,13 +146,25 @@ class Store:
         return self.get(Mask, "mask", id, owner)
 
     def add(self, item: Item) -> None:
-        """Take an item in. Of a client who has too many, the oldest of the kind goes that no job needs."""
+        """Take an item in. Of a client who has too many, the oldest of the kind goes that no job needs; where there are
+        too many in all, the oldest from the address that holds most: who sends no cookie is a new client each time."""
         with self._lock:
-            own = [old for old in self._items.values() if type(old) is type(item) and old.owner == item.owner]
-            spare = sorted((old for old in own if not self.in_use(old)), key=lambda each: each.used)
-            for old in spare[: max(0, len(own) + 1 - self.settings.files)]:
-                self._drop(old)
+            self._thin(
+                [old for old in self._items.values() if type(old) is type(item) and old.owner == item.owner],
+                self.settings.files - 1,
+            )
+            if len(self._items) >= self.settings.items:
+                ((most, count),) = Counter(old.owner.address for old in self._items.values()).most_common(1)
+                self._thin([old for old in self._items.values() if old.owner.address == most], count - 1)
             self._items[item.id] = item
+
+    def _thin(self, items: list[Item], most: int) -> None:
+        """Drop the oldest that no job needs until so many are left."""
+        excess = len(items) - most
+        for item in sorted(items, key=lambda each: each.used) if excess > 0 else ():
+            if excess > 0 and not self.in_use(item):
+                self._drop(item)
+                excess -= 1
 
     def drop(self, item: Item) -> None:
         with self._lock:
@@ -157,9 +172,7 @@ class Store:
 
     def _drop(self, item: Item) -> None:
         self._items.pop(item.id, None)
-        paths = [item.path] if isinstance(item, Upload | Mask) else []
-        paths += [item.view_path, item.large_path] if isinstance(item, Upload) else []
-        for path in paths:
+        for path in [item.path, item.view_path, item.large_path] if isinstance(item, Upload) else [item.path]:
             path.unlink(missing_ok=True)
 
     def expire(self, now: float) -> None:
