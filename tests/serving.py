@@ -12,6 +12,7 @@ import uvicorn
 from PIL import Image
 
 from slir.web.app import create_app
+from slir.web.connections import configured
 from slir.web.settings import Settings
 
 
@@ -24,7 +25,7 @@ class Served:
         self.listener.bind(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.address = f"http://127.0.0.1:{self.port}"
-        config = uvicorn.Config(self.app, log_level="error", access_log=False, timeout_graceful_shutdown=1, ws="none")
+        config = configured(self.app, log_level="error", timeout_graceful_shutdown=1)
         self.uvicorn = uvicorn.Server(config)
         self.thread = threading.Thread(target=self.uvicorn.run, args=([self.listener],), daemon=True)
 

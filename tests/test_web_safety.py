@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from hypothesis import HealthCheck, given, settings
 import corpus
 from serving import encoded, scene, serving
 from slir.errors import FileError, InputError
-from slir.web import crew, readers
+from slir.web import connections, crew, guard, readers
 from slir.web.problems import Names, Problem
 from slir.web.settings import Settings
 from slir.web.store import (
@@ -212,6 +213,67 @@ def test_a_file_that_is_too_long(served, client):
         assert client.post("/api/files", params={"name": "a.png"}, content=endless()).status_code == 413
     assert client.post("/api/jobs", content=b"[" * 2_000_000).status_code == 413
     assert sorted((served.folder / "files").iterdir()) == before
+
+
+def half_headers(port, count, source="127.0.0.1"):
+    """Connections on which a request begins and never ends."""
+    lines = []
+    for _ in range(count):
+        lines.append(socket.create_connection(("127.0.0.1", port), timeout=5, source_address=(source, 0)))
+        lines[-1].sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
+    return lines
+
+
+def test_half_headers_keep_nobody_out(served):
+    """Not even from the same address; and in all there are never more connections than the server takes."""
+    lines = [line for number in range(1, 6) for line in half_headers(served.port, 70, f"127.0.0.{number}")]
+    try:
+        with served.client() as client:
+            assert client.get("/api/info").status_code == 200
+        assert len(served.uvicorn.server_state.connections) < connections.MOST
+        for source in ("127.0.0.1", "127.0.0.77"):
+            held = Counter(own.address for own in served.uvicorn.server_state.connections)
+            assert max(held.values()) <= connections.MOST_OF_ONE
+            with socket.create_connection(("127.0.0.1", served.port), 5, (source, 0)) as line:
+                line.sendall(b"GET /api/info HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert line.recv(12) == b"HTTP/1.1 200"
+    finally:
+        for line in lines:
+            line.close()
+
+
+def test_connections_at_work_are_not_closed_for_others(served, client, monkeypatch):
+    monkeypatch.setattr(connections, "MOST_OF_ONE", 3)
+    file = client.upload(encoded(scene()))
+    with contextlib.ExitStack() as stack:
+        with served.server.bench._hands[0]._busy:  # as if it worked on something long
+            job = client.submit(file, sigma=0)
+            told = stack.enter_context(client.stream("GET", f"/api/jobs/{job}/events")).iter_lines()
+            assert next(told).startswith("event: ")
+            for line in half_headers(served.port, 8):
+                line.close()
+        assert any('"done"' in line for line in told)
+
+
+def test_a_header_or_a_body_that_does_not_come(served, client, monkeypatch):
+    monkeypatch.setattr(connections, "SECONDS", 0.3)
+    monkeypatch.setattr(guard, "BODY_SECONDS", 0.3)
+    (line,) = half_headers(served.port, 1)
+    silent = socket.create_connection(("127.0.0.1", served.port), timeout=5)
+    again = socket.create_connection(("127.0.0.1", served.port), timeout=5)
+    again.sendall(b"GET /api/info HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert again.recv(10_000).startswith(b"HTTP/1.1 200")
+    again.sendall(b"GET /api/info HTTP/1.1\r\nHost: ")
+    for slow in (line, silent, again):
+        with slow, contextlib.suppress(ConnectionResetError):
+            assert not [1 for _ in range(3) if slow.recv(10_000).startswith(b"HTTP")]  # closed, with nothing to read
+    for path in ("/api/files?name=a.png", "/api/jobs"):
+        with socket.create_connection(("127.0.0.1", served.port), timeout=5) as line:
+            line.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n".encode())
+            line.sendall(b"Content-Type: application/json\r\n\r\nhalf")
+            assert line.recv(12) == b"HTTP/1.1 408"
+    job = client.submit(client.upload(encoded(scene(300))), sigma=12)
+    assert client.finished(job)["state"] == "done"  # whoever follows a job sends nothing for long
 
 
 def test_a_picture_with_too_many_pixels(client):

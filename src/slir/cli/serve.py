@@ -95,16 +95,9 @@ def _run(settings: Any, *, open_page: bool, quiet: bool) -> None:
     import uvicorn
 
     from slir.web.app import create_app
+    from slir.web.connections import configured
 
-    config = uvicorn.Config(
-        create_app(settings),
-        log_level="warning",
-        access_log=False,  # addresses may hold the token
-        limit_concurrency=256,
-        timeout_keep_alive=15,
-        timeout_graceful_shutdown=2,  # those who follow a job would never leave
-        server_header=False,
-    )
+    config = configured(create_app(settings))
     socket = _listening(settings.host, settings.port)
     address = _address(settings, socket.getsockname()[1])
     if not quiet or settings.token:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import ipaddress
@@ -20,6 +21,9 @@ from slir.web.settings import Settings
 
 SESSION, KEY = "slir-session", "slir-key"
 JSON_BYTES = 2**20
+BODY_SECONDS = 30.0
+"""Longest time in which nothing of a body comes."""
+
 _UPLOADS = ("/api/files", "/api/masks", "/api/psf")
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _SESSION_ID = re.compile(r"[0-9a-f]{32}")
@@ -125,15 +129,20 @@ class Guard:
         )
 
     def _limited(self, scope: Scope, headers: Headers, receive: Receive) -> Receive:
-        """Refuse a body that is longer than the path allows: at once where its length is told, else when it shows."""
+        """Refuse a body that is longer than the path allows, at once where its length is told, else when it shows; and
+        one that stops coming."""
         most = self.settings.bytes if scope["path"] in _UPLOADS else JSON_BYTES
-        told, count = headers.get("content-length", ""), 0
+        told, count, whole = headers.get("content-length", ""), 0, False
         if told.isdecimal() and int(told) > most:
             raise too_long(most)
 
         async def limited() -> Message:
-            nonlocal count
-            message = await receive()
+            nonlocal count, whole
+            try:
+                message = await asyncio.wait_for(receive(), None if whole else BODY_SECONDS)
+            except TimeoutError:
+                raise Problem(408, "The body does not come", remedy="Send it again.") from None
+            whole = not message.get("more_body", False)
             count += len(message.get("body", b""))
             if count > most:
                 raise too_long(most)
