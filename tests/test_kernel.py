@@ -58,9 +58,14 @@ def test_patches_are_averaged_where_they_overlap(channels: int) -> None:
 def test_features_are_homogeneous(network: KernelNetwork, channels: int) -> None:
     planes = [torch.randn(1, channels, 32, 40) for _ in range(3)]
     level = torch.full((1, 1, 1, 1), 0.1)
-    features = network.features(*planes, level)
-    assert features.shape == (1, FEATURES, 16, 20)
-    torch.testing.assert_close(network.features(*(7 * p for p in planes), 7 * level), 7 * features)
+    trunk = network.trunk(*planes, level)
+    larger = network.trunk(*(7 * p for p in planes), 7 * level)
+    assert network.features(trunk, channels).shape == (1, FEATURES, 16, 20)
+    torch.testing.assert_close(network.features(larger, channels), 7 * network.features(trunk, channels))
+    errors = network.expected_error(trunk, channels)
+    assert errors.shape == planes[0].shape
+    assert bool((errors >= 0).all())
+    torch.testing.assert_close(network.expected_error(larger, channels), 7 * errors)
 
 
 def test_the_estimate_is_x_less_the_averaged_corrections(network: KernelNetwork, picture: torch.Tensor) -> None:
@@ -68,8 +73,9 @@ def test_the_estimate_is_x_less_the_averaged_corrections(network: KernelNetwork,
     stage = stages(network, 1)[0]
     state = stage.opening(y, operators.Identity(), 0.1)
     x = y[None, None]
-    corrections = network.corrections(network.features(x, x, torch.zeros_like(x), torch.full_like(x, 0.1)), 1)
-    torch.testing.assert_close(stage.estimate(state), y - averaged_by_loops(corrections, 1)[0])
+    trunk = network.trunk(x, x, torch.zeros_like(x), torch.full_like(x, 0.1))
+    corrections = network.corrections(network.features(trunk, 1), 1)
+    torch.testing.assert_close(stage.estimate(state)[0], y - averaged_by_loops(corrections, 1)[0])
 
 
 def test_any_size_is_restored_at_its_size(network: KernelNetwork) -> None:
@@ -96,11 +102,10 @@ def test_the_x_update_solves_its_normal_equations(network: KernelNetwork, pictur
     original = KernelStage.estimate
     with pytest.MonkeyPatch.context() as patch:
 
-        def watched(stage: KernelStage, state: State) -> torch.Tensor:
-            seen.append(state.x)
-            z = original(stage, state)
-            seen.append(z)
-            return z
+        def watched(stage: KernelStage, state: State, *, errors: bool) -> tuple[torch.Tensor, None]:
+            z, _ = original(stage, state)
+            seen.extend([state.x, z])
+            return z, None
 
         patch.setattr(KernelStage, "estimate", watched)
         result = restore(y, blur, model, sigma=0.02)
@@ -237,7 +242,7 @@ def test_a_file_whose_weights_do_not_fit_is_refused(network: KernelNetwork, tmp_
     with safe_open(str(path), framework="pt") as file:
         tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         metadata = file.metadata()
-    del tensors["network.tail.weight"]
+    del tensors["network.tail.grey.weight"]
     save_file(tensors, str(path), metadata=metadata)
     with pytest.raises(FileError, match="weights do not fit"):
         slir.load(str(path), device="cpu")

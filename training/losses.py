@@ -31,7 +31,8 @@ def denoising(net: KernelNetwork, clean: Tensor, generator: torch.Generator) -> 
     noise, level = degradations.noise(clean, generator)
     y = (clean + noise).contiguous(memory_format=torch.channels_last)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        patches = net.corrections(net.features(y, y, torch.zeros_like(y), level), y.shape[1])
+        trunk = net.trunk(y, y, torch.zeros_like(y), level.expand_as(y))
+        patches = net.corrections(net.features(trunk, y.shape[1]), y.shape[1])
     patches = patches.float()
     aim = F.unfold(F.pad(noise, (LEAD,) * 4, mode="reflect"), PATCH, stride=STRIDE).reshape(patches.shape)
     return (average(patches) - noise).abs().mean() + PATCHES * (patches - aim).abs().mean()
@@ -51,7 +52,7 @@ def restoring(net: KernelNetwork, clean: Tensor, generator: torch.Generator) -> 
     loss = torch.zeros(())
     for stage in stages(net, count):
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            z = stage.estimate(state)
+            z, _ = stage.estimate(state)
         weight = 1.0 if stage.following is None else EARLY / (count - 1)
         loss = loss + weight * (z - clean).abs().mean()
         if stage.following is not None:

@@ -40,7 +40,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--crop", type=int, default=96)
     parser.add_argument("--batch", type=int, default=8, help="crops in one small batch")
-    parser.add_argument("--accumulate", type=int, default=2, help="small batches in one step")
+    parser.add_argument("--accumulate", type=int, default=3, help="small batches in one step")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
@@ -110,7 +110,9 @@ class Trainer:
         """Adds the gradient of one small batch to the worker's."""
         o = self.options
         generator = torch.Generator().manual_seed((o.seed * 1_000_003 + self.step) * 64 + index)
-        grey, restoring = index % 2 == 0, index % 4 >= 2 and not o.denoising
+        # in turns: denoising in grey, in colour, and the loop, in grey or colour by turns of steps
+        restoring = index % 3 == 2 and not o.denoising
+        grey = self.step % 2 == 0 if restoring else index % 3 == 0
         # the loop costs several passes, so its batches are smaller
         clean = self.pool.crops(max(1, o.batch // 4) if restoring else o.batch, o.crop, grey, generator)
         loss = (losses.restoring if restoring else losses.denoising)(worker, clean, generator)

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from slir.kernel.errors import NetworkErrors
 from slir.trust.examples import Examples
 from slir.trust.expected import ErrorModel
 from slir.trust.intervals import LEVELS, Calibration
@@ -49,13 +50,17 @@ def unpack_trust(own: Settings, tensors: Tensors) -> Trust | None:
     return Trust(_errors(own, "trust", tensors), calibration, sigma, unit, own["what"], test)
 
 
-def _packed_errors(errors: ErrorModel, place: str, tensors: Tensors) -> dict[str, Any]:
+def _packed_errors(errors: ErrorModel | NetworkErrors, place: str, tensors: Tensors) -> dict[str, Any]:
+    if isinstance(errors, NetworkErrors):
+        return {"kind": "network"}
     tensors |= {f"{place}.{name}": getattr(errors, name).cpu().contiguous() for name in _ERRORS}
     again = None if errors.again is None else _packed_errors(errors.again, f"{place}.again", tensors)
     return {"names": list(errors.names), "bias": errors.bias, "again": again}
 
 
-def _errors(own: dict[str, Any], place: str, tensors: Tensors) -> ErrorModel:
+def _errors(own: dict[str, Any], place: str, tensors: Tensors) -> Any:
+    if own.get("kind") == "network":
+        return NetworkErrors()
     again = own.get("again")  # files of earlier releases have none
     second = None if again is None else _errors(again, f"{place}.again", tensors)
     return ErrorModel(tuple(own["names"]), bias=own["bias"], again=second, **_named(tensors, place, _ERRORS))

@@ -29,10 +29,22 @@ class ResidualBlock(nn.Module):
         return x + self.b(F.relu(self.a(x)))
 
 
-class KernelNetwork(nn.Module):
-    """Features φ_p at every second pixel, and the linear map W that turns them into patches.
+class ErrorHead(nn.Module):
+    """|b(relu(a(trunk)))|, a positive number for each pixel, homogeneous as the rest."""
 
-    Grey and colour pictures share the trunk; each has a first layer and a W of its own. Without biases the network is
+    def __init__(self, width: int, channels: int, hidden: int = 32) -> None:
+        super().__init__()
+        self.a = nn.Conv2d(width, hidden, 3, padding=1, bias=False)
+        self.b = nn.Conv2d(hidden, 4 * channels, 3, padding=1, bias=False)
+
+    def forward(self, trunk: Tensor) -> Tensor:
+        return F.pixel_shuffle(self.b(F.relu(self.a(trunk))), 2).abs()
+
+
+class KernelNetwork(nn.Module):
+    """Features φ_p at every second pixel, the linear map W that turns them into patches, and the error to expect.
+
+    Grey and colour pictures share the trunk; each has a first layer, last features and a W of its own. Without biases the network is
     homogeneous: φ(c·x, c·σ) = c·φ(x, σ), so pictures need no particular unit.
     """
 
@@ -55,33 +67,50 @@ class KernelNetwork(nn.Module):
         up = [nn.ConvTranspose2d(widths[i + 1], widths[i], 2, stride=2, bias=False) for i in range(2)]
         self.up = nn.ModuleList(up)
         self.decoder = nn.ModuleList([stack(widths[i]) for i in range(2)])
-        self.tail = nn.Conv2d(widths[0], FEATURES, 3, padding=1, bias=False)
+        self.tail = per_colour(lambda c: nn.Conv2d(widths[0], FEATURES, 3, padding=1, bias=False))
         self.patches = per_colour(lambda c: nn.Conv2d(FEATURES, c * PATCH**2, 1, bias=False))
         for weight in self.patches.parameters():
             nn.init.normal_(weight, std=0.02)
+        self.error = per_colour(lambda c: ErrorHead(widths[0], c))
 
-    def features(self, x: Tensor, before: Tensor, residual: Tensor, level: Tensor) -> Tensor:
-        """φ, (B, 64, H/2, W/2), of the data step x, the estimate before it, the inverse residual and the noise level.
+    def trunk(self, x: Tensor, before: Tensor, residual: Tensor, level: Tensor) -> Tensor:
+        """What all outputs are made of, (B, width, H/2, W/2).
 
-        Each is (B, C, H, W) with C = 1 or 3; H and W are multiples of 8.
+        x, before, residual, level: the data step, the estimate before it, the inverse residual and the noise level.
+            Each is (B, C, H, W) with C = 1 or 3; H and W are multiples of 8.
         """
         planes = torch.cat([x, before, residual, level.expand_as(x)], 1)
-        first = self.head["grey" if x.shape[1] == 1 else "colour"](F.pixel_unshuffle(planes, 2))
+        first = self.head[_kind(x.shape[1])](F.pixel_unshuffle(planes, 2))
         fine = self.encoder[0](first)
         middle = self.encoder[1](self.down[0](fine))
         coarse = self.middle(self.encoder[2](self.down[1](middle)))
         middle = self.decoder[1](middle + self.up[1](coarse))
-        fine = self.decoder[0](fine + self.up[0](middle))
-        return F.relu(self.tail(fine))
+        return self.decoder[0](fine + self.up[0](middle))
+
+    def features(self, trunk: Tensor, channels: int) -> Tensor:
+        """φ: (B, 64, H/2, W/2)."""
+        return F.relu(self.tail[_kind(channels)](trunk))
 
     def corrections(self, features: Tensor, channels: int) -> Tensor:
         """Wφ_p, what is subtracted from each patch: (B, C·64, H/2, W/2)."""
-        return self.patches["grey" if channels == 1 else "colour"](features)
+        return self.patches[_kind(channels)](features)
+
+    def estimate(self, x: Tensor, trunk: Tensor) -> Tensor:
+        """x less the average of the patches' corrections."""
+        patches = self.corrections(self.features(trunk, x.shape[1]), x.shape[1])
+        return x - average(patches.to(x.dtype))
+
+    def expected_error(self, trunk: Tensor, channels: int) -> Tensor:
+        """Root mean square error to expect of the estimate at each pixel: (B, C, H, W)."""
+        return self.error[_kind(channels)](trunk)
 
     def forward(self, x: Tensor, before: Tensor, residual: Tensor, level: Tensor) -> Tensor:
-        """The estimate: x less the average of the patches' corrections."""
-        patches = self.corrections(self.features(x, before, residual, level), x.shape[1])
-        return x - average(patches.to(x.dtype))
+        """The estimate, from the planes that `trunk` takes."""
+        return self.estimate(x, self.trunk(x, before, residual, level))
+
+
+def _kind(channels: int) -> str:
+    return "grey" if channels == 1 else "colour"
 
 
 def average(patches: Tensor) -> Tensor:

@@ -29,6 +29,9 @@ DATA_WEIGHT = 0.23
 DATA = "data"
 """The name under which a stage leaves the x that it saw."""
 
+ERROR = "error"
+"""The name under which the last stage leaves the error to expect."""
+
 
 @dataclass(frozen=True)
 class KernelStage:
@@ -74,16 +77,25 @@ class KernelStage:
 
     def turn(self, state: State, grid: PatchGrid, generator: torch.Generator | None = None) -> tuple[Wish, State]:
         """The average of all patches, as what x is wanted to be; and the state, which keeps x for a stage on top."""
-        z = self.estimate(state)
-        return Wish(torch.ones_like(z), z), replace(state, kept={DATA: state.x})
+        z, error = self.estimate(state, errors=state.told is not None)
+        told = None if error is None else {ERROR: error}
+        return Wish(torch.ones_like(z), z), replace(state, kept={DATA: state.x}, told=told)
 
-    def estimate(self, state: State) -> Tensor:
-        """z on x's pixels: (H, W), channels (C, H, W), or several pictures (N, C, H, W)."""
+    def estimate(self, state: State, *, errors: bool = False) -> tuple[Tensor, Tensor | None]:
+        """z on x's pixels, and the error to expect of it where that is asked for.
+
+        x: (H, W), channels (C, H, W), or several pictures (N, C, H, W).
+        """
         shape = state.x.shape
-        planes = [_framed(plane) for plane in (state.x, state.z, self.residual(state))]
+        x, before, residual = (_framed(plane) for plane in (state.x, state.z, self.residual(state)))
         level = torch.as_tensor(self.level(state), dtype=state.x.dtype, device=state.x.device)
-        estimate = self.network(*planes, _framed(level.expand(shape)))
-        return estimate[..., : shape[-2], : shape[-1]].reshape(shape)
+        trunk = self.network.trunk(x, before, residual, _framed(level.expand(shape)))
+
+        def unframed(image: Tensor) -> Tensor:
+            return image[..., : shape[-2], : shape[-1]].reshape(shape)
+
+        z = unframed(self.network.estimate(x, trunk))
+        return z, unframed(self.network.expected_error(trunk, x.shape[1])) if errors else None
 
     @torch.no_grad()
     def residual(self, state: State) -> Tensor:

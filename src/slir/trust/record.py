@@ -22,6 +22,7 @@ from slir.views import State
 if TYPE_CHECKING:
     from slir.crews import Crew
     from slir.crops import Case
+    from slir.kernel.errors import NetworkErrors
 
 PIXELS = 200_000
 """Held-out pixels to learn from, equally many from each crop."""
@@ -38,7 +39,7 @@ class Trust:
     the family of degradations, and the pictures. own: what a picture's own test says, where that was learnt.
     """
 
-    errors: ErrorModel
+    errors: ErrorModel | NetworkErrors
     calibration: Calibration
     sigma: tuple[float, float]
     unit: tuple[float, float]
