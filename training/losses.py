@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from slir.cascade import least_noise, smooth_start
-from slir.kernel.network import LEAD, PATCH, STRIDE, KernelNetwork, average
+from slir.kernel.network import LEAD, PATCH, STRIDE, KernelNetwork, overlaps
 from slir.kernel.stage import KernelStage, stages
 from slir.solvers.system import System
 from slir.views import State
@@ -76,3 +76,11 @@ class _XUpdate(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         return ctx.system.solve(ctx.weight * gradients[0].contiguous(), tol=1e-2).value, None, None
+
+
+def average(patches: Tensor) -> Tensor:
+    """Patches averaged where they overlap: (B, C·64, H/2, W/2) -> (B, C, H, W)."""
+    rows, columns = patches.shape[-2:]
+    height, width = STRIDE * rows, STRIDE * columns
+    folded = F.fold(patches.flatten(2), (height + 2 * LEAD, width + 2 * LEAD), PATCH, stride=STRIDE)
+    return folded[..., LEAD : LEAD + height, LEAD : LEAD + width] / overlaps(rows, columns, patches)

@@ -96,9 +96,11 @@ class KernelNetwork(nn.Module):
         return self.patches[_kind(channels)](features)
 
     def estimate(self, x: Tensor, trunk: Tensor) -> Tensor:
-        """x less the average of the patches' corrections."""
-        patches = self.corrections(self.features(trunk, x.shape[1]), x.shape[1])
-        return x - average(patches.to(x.dtype))
+        """x − Σ_p R_pᵀWφ_p / Σ_p R_pᵀR_p: W and the sum over patches are one transposed convolution."""
+        features = self.features(trunk, x.shape[1])
+        weight = self.patches[_kind(x.shape[1])].weight.view(-1, PATCH, PATCH, FEATURES).permute(3, 0, 1, 2)
+        total = F.conv_transpose2d(features, weight, stride=STRIDE, padding=LEAD).to(x.dtype)
+        return x - total / overlaps(*features.shape[-2:], like=x)
 
     def expected_error(self, trunk: Tensor, channels: int) -> Tensor:
         """Root mean square error to expect of the estimate at each pixel: (B, C, H, W)."""
@@ -113,12 +115,7 @@ def _kind(channels: int) -> str:
     return "grey" if channels == 1 else "colour"
 
 
-def average(patches: Tensor) -> Tensor:
-    """Σ R_pᵀ patch / Σ R_pᵀ R_p 1: (B, C·64, H/2, W/2) -> (B, C, H, W), each pixel by the number of its patches."""
-    h, w = STRIDE * patches.shape[-2], STRIDE * patches.shape[-1]
-
-    def fold(p: Tensor) -> Tensor:
-        whole = F.fold(p.flatten(2), (h + 2 * LEAD, w + 2 * LEAD), PATCH, stride=STRIDE)
-        return whole[..., LEAD : LEAD + h, LEAD : LEAD + w]
-
-    return fold(patches) / fold(torch.ones_like(patches[:1, : PATCH**2]))
+def overlaps(rows: int, columns: int, like: Tensor) -> Tensor:
+    """Σ_p R_pᵀR_p, in how many patches each pixel lies: (1, 1, 2·rows, 2·columns)."""
+    one = like.new_ones(1, 1, PATCH, PATCH)
+    return F.conv_transpose2d(like.new_ones(1, 1, rows, columns), one, stride=STRIDE, padding=LEAD)
