@@ -30,6 +30,9 @@ from slir.views import Similar
 HELD = 45
 """Numbers a pixel that restoring it holds on a CPU, at most. Small tiles are safe but are half halo."""
 
+KERNEL_HELD = 190
+"""The same with a learnt kernel, whose features are held in all scales."""
+
 FAR = 3
 """Stages in a row through which an edge's harm is passed on as far as they look. A stage takes it from one of many like
 patches, seldom the farthest, and shares it out: with three tiles are within 5e-5 of the whole, with two within 2e-4."""
@@ -196,6 +199,7 @@ def tile_side(model: Model, device: torch.device, shape: Shape, operator: Operat
         numbers = max(numbers, 40 + 4 * views + 3 * stage.size**2 / stage.stride**2)
     # On a CPU patches are cut out of few rows at a time: what is held are images, 35 of them where it was measured.
     numbers = HELD if device.type == "cpu" and model.learnt else numbers
+    numbers = KERNEL_HELD if model.joint else numbers
     room = memory_for_tiles(device) / (4 * numbers)
     unit, margin = operator.scale * period(model), operator.scale * _margin(model, operator)
     lengths = [operator.scale * length for length in shape]

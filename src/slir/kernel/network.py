@@ -44,8 +44,8 @@ class ErrorHead(nn.Module):
 class KernelNetwork(nn.Module):
     """Features φ_p at every second pixel, the linear map W that turns them into patches, and the error to expect.
 
-    Grey and colour pictures share the trunk; each has a first layer, last features and a W of its own. Without biases the network is
-    homogeneous: φ(c·x, c·σ) = c·φ(x, σ), so pictures need no particular unit.
+    Grey and colour pictures share the trunk; each has a first layer, last features and a W of its own. Without biases
+    the network is homogeneous: φ(c·x, c·σ) = c·φ(x, σ), so pictures need no particular unit.
     """
 
     def __init__(self, width: int = 64, blocks: int = 2) -> None:
@@ -100,7 +100,7 @@ class KernelNetwork(nn.Module):
         features = self.features(trunk, x.shape[1])
         weight = self.patches[_kind(x.shape[1])].weight.view(-1, PATCH, PATCH, FEATURES).permute(3, 0, 1, 2)
         total = F.conv_transpose2d(features, weight, stride=STRIDE, padding=LEAD).to(x.dtype)
-        return x - total / overlaps(*features.shape[-2:], like=x)
+        return x - total / overlaps(features.shape[-2], features.shape[-1], x)
 
     def expected_error(self, trunk: Tensor, channels: int) -> Tensor:
         """Root mean square error to expect of the estimate at each pixel: (B, C, H, W)."""
