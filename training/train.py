@@ -36,11 +36,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, required=True, help="length of the schedule, over all runs")
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--denoising", action="store_true", help="leave the other tasks out")
+    parser.add_argument("--grey", action="store_true", help="a network for single planes")
     parser.add_argument("--adam", action="store_true")
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--crop", type=int, default=96)
     parser.add_argument("--batch", type=int, default=8, help="crops in one small batch")
-    parser.add_argument("--accumulate", type=int, default=3, help="small batches in one step")
+    parser.add_argument("--accumulate", type=int, default=2, help="small batches in one step")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
@@ -53,7 +54,7 @@ class Trainer:
         learnt_from, held_out = listed(options.pictures)
         self.pool = Pool(learnt_from)
         self.held_out = validation_crops([read(p) for p in held_out])
-        self.net = KernelNetwork(options.width).to(memory_format=torch.channels_last)
+        self.net = KernelNetwork(options.width, colour=not options.grey).to(memory_format=torch.channels_last)
         if options.start:
             self.net.load_state_dict(torch.load(options.start))
         self.mean = copy.deepcopy(self.net)
@@ -110,11 +111,11 @@ class Trainer:
         """Adds the gradient of one small batch to the worker's."""
         o = self.options
         generator = torch.Generator().manual_seed((o.seed * 1_000_003 + self.step) * 64 + index)
-        # in turns: denoising in grey, in colour, and the loop, in grey or colour by turns of steps
-        restoring = index % 3 == 2 and not o.denoising
-        grey = self.step % 2 == 0 if restoring else index % 3 == 0
+        # in turns: denoising and the loop; of steps: grey and colour
+        restoring = index % 2 == 1 and not o.denoising
+        grey = o.grey or self.step % 2 == 0
         # the loop costs several passes, so its batches are smaller
-        clean = self.pool.crops(max(1, o.batch // 4) if restoring else o.batch, o.crop, grey, generator)
+        clean = self.pool.crops(max(1, o.batch // 2) if restoring else o.batch, o.crop, grey, generator)
         loss = (losses.restoring if restoring else losses.denoising)(worker, clean, generator)
         (loss / o.accumulate).backward()
         return loss.item()
@@ -189,7 +190,7 @@ def validate(net: KernelNetwork, clean: Tensor) -> dict[str, float]:
     """PSNR in denoising of grey and colour pictures, mean over pictures."""
     scores = {}
     grey = (clean * torch.tensor([0.299, 0.587, 0.114]).view(1, 3, 1, 1)).sum(1, keepdim=True)
-    for name, x in (("grey", grey), ("colour", clean)):
+    for name, x in (("grey", grey), ("colour", clean)) if net.colour else (("grey", grey),):
         for sigma in SIGMAS:
             y = x + sigma / 255 * torch.randn(x.shape, generator=torch.Generator().manual_seed(sigma))
             level = torch.full((1, 1, 1, 1), sigma / 255)

@@ -16,7 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from slir.model import Model, Stage
+from slir.cascade import LearntStage
+from slir.kernel.stage import KernelStage, stages
+from slir.model import Model
 
 AXES = ((1.0, 1.0, 1.0), (1.0, 0.0, -1.0), (1.0, -2.0, 1.0))
 """Brightness, and the two differences, before each is brought to length one."""
@@ -96,9 +98,12 @@ def alike(planes: Sequence[Tensor], sigmas: Sequence[float]) -> bool:
 def brief(model: Model) -> Model:
     """The first half of a cascade's stages, two at least: enough for differences, which have little detail."""
     count = max(2, -(-len(model.stages) // 2))
-    if count >= len(model.stages) or any(isinstance(stage, Stage) for stage in model.stages):
+    if count >= len(model.stages) or len({type(stage) for stage in model.stages}) > 1 or not model.learnt:
         return model
     if "_brief" not in model.__dict__:  # made once, so that what is kept by stage is found again
         first, last = model.stages[: count - 1], model.stages[count - 1]
-        model.__dict__["_brief"] = replace(model, stages=(*first, replace(last, level=0.0)))  # type: ignore[type-var]
+        shorter: tuple = (*first, replace(last, level=0.0)) if isinstance(last, LearntStage) else ()
+        if isinstance(last, KernelStage):  # levels fall to the noise's own in as many stages as there are
+            shorter = stages(last.network, count)
+        model.__dict__["_brief"] = replace(model, stages=shorter)
     return model.__dict__["_brief"]

@@ -48,16 +48,16 @@ class KernelNetwork(nn.Module):
     the network is homogeneous: φ(c·x, c·σ) = c·φ(x, σ), so pictures need no particular unit.
     """
 
-    def __init__(self, width: int = 64, blocks: int = 2) -> None:
+    def __init__(self, width: int = 64, blocks: int = 2, colour: bool = True) -> None:
         super().__init__()
-        self.settings = {"width": width, "blocks": blocks}
+        self.settings = {"width": width, "blocks": blocks, "colour": colour}
         widths = [width, width * 3 // 2, width * 2]
 
         def stack(channels: int) -> nn.Sequential:
             return nn.Sequential(*[ResidualBlock(channels) for _ in range(blocks)])
 
         def per_colour(make: Any) -> nn.ModuleDict:
-            return nn.ModuleDict({"grey": make(1), "colour": make(3)})
+            return nn.ModuleDict({"grey": make(1), "colour": make(3)} if colour else {"grey": make(1)})
 
         # data step, estimate before, inverse residual and noise level, each in 2×2 blocks
         self.head = per_colour(lambda c: nn.Conv2d(4 * 4 * c, widths[0], 3, padding=1, bias=False))
@@ -72,6 +72,11 @@ class KernelNetwork(nn.Module):
         for weight in self.patches.parameters():
             nn.init.normal_(weight, std=0.02)
         self.error = per_colour(lambda c: ErrorHead(widths[0], c))
+
+    @property
+    def colour(self) -> bool:
+        """Whether it sees three channels together."""
+        return bool(self.settings["colour"])
 
     def trunk(self, x: Tensor, before: Tensor, residual: Tensor, level: Tensor) -> Tensor:
         """What all outputs are made of, (B, width, H/2, W/2).
@@ -98,7 +103,8 @@ class KernelNetwork(nn.Module):
     def estimate(self, x: Tensor, trunk: Tensor) -> Tensor:
         """x − Σ_p R_pᵀWφ_p / Σ_p R_pᵀR_p: W and the sum over patches are one transposed convolution."""
         features = self.features(trunk, x.shape[1])
-        weight = self.patches[_kind(x.shape[1])].weight.view(-1, PATCH, PATCH, FEATURES).permute(3, 0, 1, 2)
+        matrix = dict(self.patches.named_parameters())[f"{_kind(x.shape[1])}.weight"]  # W, (C·64, 64, 1, 1)
+        weight = matrix.view(-1, PATCH, PATCH, FEATURES).permute(3, 0, 1, 2)
         total = F.conv_transpose2d(features, weight, stride=STRIDE, padding=LEAD).to(x.dtype)
         return x - total / overlaps(features.shape[-2], features.shape[-1], x)
 

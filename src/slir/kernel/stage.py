@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -46,7 +46,11 @@ class KernelStage:
     following: float | None = None
     size: int = PATCH
     stride: int = STRIDE
-    joint: ClassVar[bool] = True
+
+    @property
+    def joint(self) -> bool:
+        """Whether it takes the channels of a picture together."""
+        return self.network.colour
 
     def grid(self, shape: tuple[int, int]) -> PatchGrid:
         return PatchGrid(shape, self.size, self.stride)
