@@ -39,6 +39,7 @@ def main():
     import zarr
 
     import slir.io
+    from slir.compute import peak_memory
 
     good = [path for path in sorted(folder.iterdir()) if path.name.startswith("good-")]
     for path in good:  # what is imported late
@@ -46,13 +47,11 @@ def main():
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     bound = pages * resource.getpagesize() + limit
     resource.setrlimit(resource.RLIMIT_AS, (bound, bound))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    before = peak_memory()
     for path in sorted(folder.iterdir()):
         print(json.dumps(outcome(path, copy)))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(
-        json.dumps({"before": before, "peak": peak, "modules": [m.__name__ for m in (astropy, tifffile, zarr, slir)]})
-    )
+    modules = [module.__name__ for module in (astropy, tifffile, zarr, slir)]
+    print(json.dumps({"before": before, "peak": peak_memory(), "modules": modules}))
 
 
 if __name__ == "__main__":

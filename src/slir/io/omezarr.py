@@ -18,7 +18,7 @@ import numpy as np
 from slir.errors import FileError
 from slir.io import zarr_meta
 from slir.io.atomic import whole_folder
-from slir.io.picture import MAX_PIXELS, Head, Meta, range_of
+from slir.io.picture import BEST_RATIO, LARGE, MAX_PIXELS, Head, Meta, range_of
 from slir.io.sink import Sink
 from slir.io.source import Source, reasons
 from slir.io.tiff_page import MOST_SIDE
@@ -27,6 +27,7 @@ from slir.io.zarr_meta import FILES, NAME, Multiscale
 EXTENSIONS = (".zarr",)
 _DTYPES = ("uint8", "uint16", "uint32", "int8", "int16", "int32", "float16", "float32", "float64", "int64", "uint64")
 _CHUNK, _SMALLEST = 1024, 512  # of images that come from other formats: a chunk's side, the last level's
+_AT_ONCE = 1 << 27  # bytes of chunks that are decoded side by side
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ class ZarrSource(Source):
     def _open(self) -> None:
         import zarr
 
+        from slir.io.zarr_codecs import bounded
+
         for _ in zarr_meta.contents(self.path):
             pass  # nothing in it leads elsewhere
         root = zarr.open(self.path, mode="r")
@@ -58,11 +61,14 @@ class ZarrSource(Source):
             levels: list[Any] = [root[level] for level in image.levels]
         else:
             image, levels = Multiscale(("",), ""), [root]
-        self._array = array = levels[0]
+        array = levels[0]
         if any(not isinstance(level, zarr.Array) or len(level.shape) != len(array.shape) for level in levels):
             raise ValueError("has damaged metadata: its levels are no arrays of the same axes")
         if max(array.shape) > MOST_SIDE:
             raise ValueError(f"declares axes of {array.shape} pixels, which makes no sense")
+        shapes = [level.shape for level in levels]
+        if any(side > before for pair in itertools.pairwise(shapes) for before, side in zip(*pair)):
+            raise ValueError("has damaged metadata: its levels do not become smaller")
         if len(array.shape) < 2 or 0 in array.shape:
             raise ValueError(f"has axes of lengths {array.shape}; slir reads arrays of two axes or more")
         if np.dtype(array.dtype).newbyteorder("=").name not in _DTYPES:
@@ -70,6 +76,11 @@ class ZarrSource(Source):
         largest = max(math.prod(level.chunks) for level in levels)
         if largest > MAX_PIXELS:
             raise ValueError(f"declares chunks of {largest:,} pixels; the most is {MAX_PIXELS:,}")
+        declared = math.prod(array.shape) * np.dtype(array.dtype).itemsize
+        needed = declared // BEST_RATIO if declared > LARGE else 0
+        if not zarr_meta.holds_bytes(self.path / image.levels[0], needed):
+            raise ValueError(f"declares {' × '.join(map(str, array.shape))} pixels but holds too few bytes for them")
+        self._array, *_ = (bounded(level) for level in levels)
         leading = array.shape[:-2]
         names = image.axes[:-2] if len(image.axes) == len(array.shape) else "Q" * len(leading)
         long = [(name.upper(), side) for name, side in zip(names, leading) if side > 1]
@@ -85,10 +96,19 @@ class ZarrSource(Source):
         )
 
     def _read(self, plane: int, rows: range, cols: range) -> np.ndarray:
+        """Chunks are decoded side by side, so of large ones only a few are asked for at once."""
         place = place_of(plane, self._array.shape)
+        window = np.empty((len(rows), len(cols)), self.dtype)
+        sides = self._array.chunks[-2:]
+        room = max(1, _AT_ONCE // (math.prod(self._array.chunks) * self.dtype.itemsize))
+        across = sides[1] * min(room, -(-self.size[1] // sides[1]))
+        down = sides[0] * max(1, room * sides[1] // across)
         with _quiet():
-            window = self._array[(*place, slice(rows.start, rows.stop), slice(cols.start, cols.stop))]
-        return np.asarray(window, dtype=self.dtype)[..., None]
+            for top, bottom in itertools.pairwise(_cuts(rows, down)):
+                for left, right in itertools.pairwise(_cuts(cols, across)):
+                    part = self._array[(*place, slice(top, bottom), slice(left, right))]
+                    window[top - rows.start : bottom - rows.start, left - cols.start : right - cols.start] = part
+        return window[..., None]
 
 
 class ZarrSink(Sink):
@@ -151,6 +171,11 @@ def refusal(head: Head) -> str | None:
 def place_of(plane: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Where a plane is along the leading axes of an array."""
     return tuple(int(at) for at in np.unravel_index(plane, shape[:-2])) if len(shape) > 2 else ()
+
+
+def _cuts(places: range, step: int) -> list[int]:
+    """Where places begin, where they end, and each multiple of a step between."""
+    return [places.start, *range(places.start // step * step + step, places.stop, step), places.stop]
 
 
 def _new_store(folder: Path, head: Head, order: list[int], name: str) -> list[Any]:

@@ -11,7 +11,9 @@ import numpy as np
 #: The most pixels that are decoded at once. Pillow stops at the same number; above it a small file can fill the memory.
 MAX_PIXELS = 178_956_970
 #: Above so many bytes, a file must not grow by more than so many times: photographs do not, decompression bombs do.
-_LARGE, _MOST_GROWTH = 1 << 28, 200
+LARGE, _MOST_GROWTH = 1 << 28, 200
+#: The same for all that a file holds, which is never in memory at once and may be mostly empty.
+BEST_RATIO = 50_000
 
 
 @dataclass(frozen=True)
@@ -203,8 +205,13 @@ def check_growth(head: Head, stored: int, *, at_once: bool = True) -> None:
     height, width = head.size
     if at_once and height * width > MAX_PIXELS:
         raise ValueError(f"declares {width} × {height} pixels; the most is {MAX_PIXELS:,}")
-    if head.plane_bytes > max(_LARGE, _MOST_GROWTH * stored):
-        raise ValueError(f"declares {width} × {height} pixels but holds too few bytes for them")
+    check_growth_of(head.plane_bytes, stored, f"{width} × {height} pixels")
+
+
+def check_growth_of(declared: int, stored: int, what: str = "") -> None:
+    """The same for so many bytes that may be `declared` in words."""
+    if declared > max(LARGE, _MOST_GROWTH * stored):
+        raise ValueError(f"declares {what or f'{declared:,} bytes of pixels'} but holds too few bytes for them")
 
 
 def range_of(dtype: np.dtype) -> float | None:

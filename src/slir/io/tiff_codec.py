@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import warnings
 import zlib
+from collections.abc import Callable
 from io import BytesIO
+from typing import Any
 
 import numpy as np
 import PIL
 from PIL import Image
 
+from slir.io import codestreams
 from slir.io.ifd import LONG, SHORT, Layout, Order, Tag, tag, write_directory
-from slir.io.tiff_page import COMPRESSIONS, DEFLATE, JPEG, LZW, NONE, OLD_DEFLATE, YCBCR, Page
+from slir.io.tiff_page import COMPRESSIONS, DEFLATE, JPEG, LZW, NONE, OLD_DEFLATE, OLD_JPEG, YCBCR, Page
 
 _ZSTD = 50000
 _BYTES = {LZW: "lzw", 32773: "packbits", 34925: "lzma", _ZSTD: "zstd"}  # bytes in, bytes out
 _FAX = (2, 3, 4)
+#: Pictures of their own: what checks their headers, imagecodecs' name for them, options of its decoder.
+_PICTURES: dict[int, tuple[Callable[[bytes, codestreams.Shape, np.dtype], bytes], str, dict[str, Any]]] = {
+    34712: (codestreams.jpeg2000, "jpeg2k", {}),
+    34887: (codestreams.lerc, "lerc", {}),
+    50001: (codestreams.webp_of, "webp", {}),
+    50002: (codestreams.jpegxl, "jpegxl", {"index": 0}),  # without an index all frames are decoded to count them
+}
 _JPEG_TABLES = 347
 
 
 def decode(data: bytes, page: Page, rows: int) -> np.ndarray:
     """(rows, columns, samples) pixels of a segment, in the machine's byte order."""
     shape = (rows, page.segment[1], page.inner)
-    if page.compression == JPEG:
+    if page.compression in (JPEG, OLD_JPEG):
         return _jpeg(data, page, shape)
     size = rows * page.row_bytes
     if page.compression == NONE:
@@ -34,7 +44,7 @@ def decode(data: bytes, page: Page, rows: int) -> np.ndarray:
     elif page.compression in _FAX and page.bits == 1:
         raw = _by_libtiff(data, page, rows)
     else:
-        return _by_tifffile(data, page, shape)
+        return _by_imagecodecs(data, page, shape)
     if len(raw) < size:
         raise ValueError("ends before its pixels do: the file is truncated or damaged")
     if page.bits < 8:
@@ -151,23 +161,19 @@ def _opened(stream: BytesIO, form: str, size: tuple[int, int]) -> Image.Image:
             return image
 
 
-def _by_tifffile(data: bytes, page: Page, shape: tuple[int, int, int]) -> np.ndarray:
-    """Rarer compressions, by tifffile, where imagecodecs is installed."""
-    import tifffile
-
+def _by_imagecodecs(data: bytes, page: Page, shape: tuple[int, int, int]) -> np.ndarray:
+    """Rarer compressions, where imagecodecs is installed."""
     name = COMPRESSIONS.get(page.compression)
-    if name is None:
-        raise ValueError(f"is compressed by method {page.compression}, which slir cannot read")
+    if page.compression not in _PICTURES:
+        raise ValueError(f"is compressed by {name or f'method {page.compression}'}, which slir cannot read")
+    take, how, options = _PICTURES[page.compression]
     try:
-        import imagecodecs  # noqa: F401
+        import imagecodecs
 
-        unpack = tifffile.TIFF.DECOMPRESSORS[page.compression]
-    except (ImportError, KeyError):
+        pixels = getattr(imagecodecs, f"{how}_decode")(take(data, shape, page.dtype), **options)
+    except ImportError:
         raise ValueError(f"is compressed by {name}, which needs the package imagecodecs") from None
-    pixels = np.asarray(unpack(data))
-    if pixels.dtype == np.uint8 and pixels.ndim == 1:  # bytes in, bytes out
-        pixels = np.frombuffer(pixels.tobytes(), page.dtype.newbyteorder(page.layout.order))
-    if pixels.size != np.prod(shape) or pixels.dtype.newbyteorder("=") != page.dtype:
+    if pixels.dtype != page.dtype or pixels.shape not in (shape, shape[: 2 + (shape[2] > 1)]):
         raise ValueError(f"is compressed by {name} in a way that slir cannot read")
-    pixels = pixels.reshape(shape).astype(page.dtype)
+    pixels = pixels.reshape(shape)
     return _summed(pixels) if page.predictor == 2 else pixels

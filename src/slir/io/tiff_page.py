@@ -12,9 +12,9 @@ from slir.io.tiff_text import PageShape
 
 WHITE_IS_ZERO, BLACK_IS_ZERO, RGB, PALETTE, YCBCR = 0, 1, 2, 3, 6
 UNSPECIFIED, PREMULTIPLIED, UNASSOCIATED = 0, 1, 2
-NONE, LZW, JPEG, DEFLATE, OLD_DEFLATE = 1, 5, 7, 8, 32946
+NONE, LZW, OLD_JPEG, JPEG, DEFLATE, OLD_DEFLATE = 1, 5, 6, 7, 8, 32946
 COMPRESSIONS = {
-    NONE: "none", 2: "CCITT", 3: "fax", 4: "fax", LZW: "LZW", 6: "old JPEG", JPEG: "JPEG", DEFLATE: "deflate",
+    NONE: "none", 2: "CCITT", 3: "fax", 4: "fax", LZW: "LZW", OLD_JPEG: "old JPEG", JPEG: "JPEG", DEFLATE: "deflate",
     32773: "PackBits", OLD_DEFLATE: "deflate", 34712: "JPEG 2000", 34887: "LERC", 34925: "LZMA", 50000: "zstd",
     50001: "WebP", 50002: "JPEG XL",
 }  # fmt: skip

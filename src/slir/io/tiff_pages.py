@@ -9,14 +9,13 @@ import numpy as np
 
 from slir.io import tiff_text
 from slir.io.ifd import read_directories, read_start
-from slir.io.picture import Head, check_growth
+from slir.io.picture import BEST_RATIO, LARGE, Head, check_growth
 from slir.io.tiff_page import DEFLATE, JPEG, LZW, NONE, OLD_DEFLATE, Page, parse
 from slir.io.tiff_segments import by_rows
 
 _STK, _SUB, _REDUCED, _MASK = 33629, 330, 1, 4
-#: What compression reaches at best; a file that declares more pixels than that is lying.
+#: What some compressions reach at best; a file that declares more pixels than that is lying.
 _BEST_RATIO = {DEFLATE: 1100, OLD_DEFLATE: 1100, LZW: 1400, JPEG: 1000}
-_LARGE = 1 << 28
 
 
 def read_pages(stream: BinaryIO, size: int, notes: list[str]) -> list[Page]:
@@ -71,7 +70,7 @@ def _check_growth(page: Page) -> None:
     rows, cols = page.segment
     segment = Head(size=(rows, cols * page.inner), dtype=page.dtype)
     check_growth(segment, int(page.counts.max()), at_once=not by_rows(page))
-    ratio = _BEST_RATIO.get(page.compression, 50_000)
-    if rows * page.row_bytes * len(page.counts) > max(_LARGE, ratio * int(page.counts.sum())):
+    ratio = _BEST_RATIO.get(page.compression, BEST_RATIO)
+    if rows * page.row_bytes * len(page.counts) > max(LARGE, ratio * int(page.counts.sum())):
         height, width = page.size
         raise ValueError(f"declares {width} × {height} pixels but holds too few bytes for them")

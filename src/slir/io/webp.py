@@ -26,11 +26,7 @@ def is_start(start: bytes) -> bool:
 
 def begin(data: bytes) -> tuple[Head, Callable[[], np.ndarray]]:
     """What a WebP file says of its pixels, and what decodes them. Raises ValueError or OSError with the reason."""
-    chunks = dict(reversed(list(_chunks(data))))  # the first of a kind counts
-    if b"ANIM" in chunks or b"ANMF" in chunks:
-        raise ValueError("is an animation")
-    if b"VP8 " not in chunks and b"VP8L" not in chunks:
-        raise ValueError("holds no pixels: the file is truncated or damaged")
+    chunks = _chunks(data)
     height, width = _size(chunks)
     check_growth(Head(size=(height, width), dtype=np.dtype(np.uint8), colour=True), len(data))  # before libwebp does
     with _opened(data) as image:
@@ -89,7 +85,22 @@ def refusal(head: Head) -> str | None:
     return None
 
 
-def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+def still_size(data: bytes) -> tuple[int, int]:
+    """(height, width) of a file that holds one picture."""
+    return _size(_chunks(data))
+
+
+def _chunks(data: bytes) -> dict[bytes, bytes]:
+    """The chunks of a file that holds one picture."""
+    chunks = dict(reversed(list(_all_chunks(data))))  # the first of a kind counts
+    if b"ANIM" in chunks or b"ANMF" in chunks:
+        raise ValueError("is an animation")
+    if b"VP8 " not in chunks and b"VP8L" not in chunks:
+        raise ValueError("holds no pixels: the file is truncated or damaged")
+    return chunks
+
+
+def _all_chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     end, at = 8 + int.from_bytes(data[4:8], "little"), 12
     if end > len(data):
         raise ValueError("ends before its last chunk does: the file is truncated")

@@ -60,6 +60,16 @@ def contents(store: Path) -> Iterator[os.DirEntry[str]]:
                 yield entry
 
 
+def holds_bytes(folder: Path, needed: int) -> bool:
+    """Whether the files in a folder have so many bytes together, which are not counted any further."""
+    for where, _, names in os.walk(folder) if needed else ():
+        for name in names:
+            needed -= os.stat(os.path.join(where, name)).st_size
+            if needed <= 0:
+                return True
+    return needed <= 0
+
+
 def read_json(path: Path) -> dict[str, Any]:
     if path.stat().st_size > _MOST_JSON:
         raise ValueError(f"its {path.name} is longer than any metadata should be")
