@@ -7,8 +7,11 @@ import json
 import os
 import pickle
 import signal
+import socket
+import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from dataclasses import replace
@@ -22,7 +25,10 @@ import pytest
 pytest.importorskip("distributed")
 
 import cloudpickle
+import dask
 import dask.array as da
+import distributed
+import psutil
 from typer.testing import CliRunner
 
 import slir
@@ -464,7 +470,16 @@ def test_many_files_stop_at_the_first_that_fails(pictures: Path, client: Any) ->
     assert len(list(batch.run(jobs, cluster=client, on_error="stop"))) == 1
 
 
-@pytest.mark.usefixtures("small_tiles")
+@pytest.fixture
+def trusted(client: Any) -> Iterator[None]:
+    """Dask's own settings say the key of the cluster, for those that know its address only."""
+    own = client.security
+    names = {"ca-file": own.tls_ca_file, "client.key": own.tls_client_key, "client.cert": own.tls_client_cert}
+    with dask.config.set({f"distributed.comm.tls.{name}": value for name, value in names.items()}):
+        yield
+
+
+@pytest.mark.usefixtures("small_tiles", "trusted")
 def test_the_command(folder: Path, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     run_here(job(folder, "here.zarr"), sidecar=False)
@@ -475,6 +490,79 @@ def test_the_command(folder: Path, client: Any, monkeypatch: pytest.MonkeyPatch)
     words = ["denoise", "in.zarr", "-o", "out/", "--sigma", "2570", "--model", "model.safetensors"]
     ran = CliRunner().invoke(app, [*words, "--cluster", client.scheduler.address, "--json"], catch_exceptions=False)
     assert json.loads(ran.stdout.splitlines()[-1])["summary"]["restored"] == 1
+
+
+def _listening() -> set[tuple[str, int]]:
+    """(address, port) of all sockets of this process and of those that it started that wait for connections."""
+    found = set()
+    for process in (own := psutil.Process(), *own.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            places = process.net_connections("inet")
+            found |= {(place.laddr.ip, place.laddr.port) for place in places if place.status == psutil.CONN_LISTEN}
+    return found
+
+
+def test_the_command_listens_on_loopback_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    io.write("small.tif", io.Picture(GREY[:40, :40]))
+    before, seen, done = _listening(), set(), threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.05):
+            seen.update(_listening() - before)
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        words = ["denoise", "small.tif", "-o", "alone.tif", "--sigma", "2570", "--model", "model.safetensors"]
+        ran = CliRunner().invoke(app, [*words, "--cluster", "local:1"], catch_exceptions=False)
+    finally:
+        done.set()
+        watching.join()
+    assert ran.exit_code == 0, ran.output
+    assert {address for address, _ in seen} == {"127.0.0.1"}
+    assert len(seen) >= 3, "a scheduler, a worker, and its nurse"
+
+
+def _answer(port: int, words: bytes, tls: ssl.SSLContext | None = None) -> bytes:
+    """What a port says to whoever has no key."""
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as plain:
+        try:
+            with tls.wrap_socket(plain) if tls else plain as link:
+                link.sendall(words)
+                return link.recv(1000)
+        except (ssl.SSLError, ConnectionError):
+            return b""
+
+
+def test_a_local_cluster_talks_to_its_own_client_alone(client: Any) -> None:
+    anyone = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE
+    pages = [f"GET /{page} HTTP/1.0\r\n\r\n".encode() for page in ("status", "health", "metrics", "json/counts.json")]
+    ports = [port for _, port in _listening()]
+    empty = [port for port in ports if all(_answer(port, page).startswith(b"HTTP/1.1 404") for page in pages)]
+    assert len(empty) == 3, "Dask opens ports for pages, on which there are none"
+    others = set(ports) - set(empty)
+    assert len(others) >= 5, "of a scheduler, and of two workers with their nurses"
+    for port in others:
+        assert not any(_answer(port, pages[0], tls) for tls in (None, anyone))
+    address = client.scheduler.address
+    for where, security in (
+        (address.replace("tls:", "tcp:"), None),
+        (address, None),
+        (address, distributed.Security.temporary()),
+    ):
+        with pytest.raises((OSError, TypeError)), distributed.Client(where, security=security, timeout=0.5) as other:
+            other.submit(os.getpid).result()
+
+
+def test_a_cluster_without_the_package_for_keys_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with (
+        pytest.raises(InputError, match=r"cryptography, but it is not installed.*slir\[dask\]"),
+        connection.connect("local"),
+    ):
+        pass
 
 
 def _surroundings() -> tuple[str | None, bool]:

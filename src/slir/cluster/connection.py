@@ -14,6 +14,8 @@ from slir.errors import InputError, SlirError
 PATIENCE = 30
 """Seconds to wait for a scheduler's answer, and for the first worker."""
 
+LOOPBACK = "127.0.0.1"
+
 AHEAD = 1000
 """Tasks that the scheduler knows of at least, if there are so many. A million at once would only fill its memory."""
 
@@ -27,8 +29,11 @@ QUIET = {
     # client and two workers at rest took 12 % of a core together, and 3 % so.
     "distributed.admin.tick.interval": "1s",
     "distributed.worker.memory.monitor-interval": "500ms",
+    # The ports for pages cannot be switched off, but nothing has to be on them.
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
 }
-"""Settings of local clusters, whose tasks are long."""
+"""Settings of local clusters, whose tasks are long and whose pages nobody asked for."""
 
 Item = TypeVar("Item")
 
@@ -38,7 +43,8 @@ def connect(where: str, *, device: str | None = None, memory: str | int = "auto"
     """Give a `distributed.Client` of the cluster that `where` names.
 
     where : "local" for processes on this machine, one a core, or as many as memory has room for, or one a GPU;
-        "local:N" for N of them; or the address of a scheduler, such as "tcp://10.0.0.1:8786".
+        "local:N" for N of them; or the address of a scheduler, such as "tcp://10.0.0.1:8786". Local processes listen on
+        loopback and talk by TLS, with a key that they alone have: whoever reaches a scheduler runs code on its workers.
     device : where the work will be done, which decides how many processes "local" means.
     memory : bytes that each local process may take before it is ended, or "4 GB"; "auto" shares what there is.
     """
@@ -50,8 +56,14 @@ def connect(where: str, *, device: str | None = None, memory: str | int = "auto"
         return
     import dask
 
-    # Any port will do for its page: another cluster of this machine may have the usual one.
-    settings: dict[str, Any] = {"threads_per_worker": 1, "memory_limit": memory, "dashboard_address": ":0"}
+    settings: dict[str, Any] = {
+        "threads_per_worker": 1,
+        "memory_limit": memory,
+        "host": LOOPBACK,
+        "security": _own_security(distributed),
+        "dashboard_address": f"{LOOPBACK}:0",  # without an address it takes the usual port, which may be in use
+        "scheduler_kwargs": {"dashboard": False},
+    }
     with (
         dask.config.set(QUIET),
         distributed.LocalCluster(n_workers=count or _fitting(device), silence_logs=logging.CRITICAL, **settings) as own,
@@ -78,6 +90,15 @@ def _package() -> Any:
         remedy = "Run pip install 'slir[dask]', on all machines of the cluster."
         raise InputError("cluster", "have the package distributed", "not installed", remedy) from error
     return distributed
+
+
+def _own_security(distributed: Any) -> Any:
+    """A key and a certificate for one cluster, in memory only."""
+    try:
+        return distributed.Security.temporary()
+    except ImportError as error:
+        remedy = "Run pip install 'slir[dask]'."
+        raise InputError("cluster", "have the package cryptography", "not installed", remedy) from error
 
 
 @contextlib.contextmanager
