@@ -140,6 +140,7 @@ def handmade():
         png(1, 1, 8, 0, zlib.compress(b"\0\0"), [(b"zTXt", b"k%d\0\0" % k + zeros(15 << 20)) for k in range(200)]),
     )
     yield "bomb-icc.png", png(1, 1, 8, 0, zlib.compress(b"\0\0"), [(b"iCCP", b"p\0\0" + zeros(2000 << 20))])
+    yield "narrow.png", png(8, 600_000, 16, 2, zlib.compress((b"\4" + bytes(48)) * 600_000))
     yield (
         "no-header.png",
         b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 0) + b"IEND" + struct.pack(">I", zlib.crc32(b"IEND")),
@@ -389,6 +390,7 @@ def test_good_files_among_them_are_read(outcomes):
 def test_what_was_made_to_harm_is_refused(outcomes):
     found, _ = outcomes
     harmless = {"bomb-text.png", "bomb-icc.png", "exif-II.tif", "exif-MM.tif", "exif-self-II.tif", "exif-self-MM.tif"}
+    harmless |= {"narrow.png"}
     read = {
         name.removeprefix("made-")
         for name, line in found.items()

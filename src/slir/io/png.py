@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import struct
-import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
 import numpy as np
-from PIL import Image
 
 from slir.io import png_codec
 from slir.io.picture import MAX_PIXELS, Head, Meta, range_of
+from slir.io.png_codec import SIGNATURE as SIGNATURE
 from slir.io.png_meta import NAME as NAME
 from slir.io.png_meta import chunks_of, meta_of
 
-SIGNATURE = b"\x89PNG\r\n\x1a\n"
 EXTENSIONS = (".png",)
 
 _GREY, _RGB, _PALETTE, _GREY_ALPHA, _RGBA = 0, 2, 3, 4, 6
@@ -147,16 +144,8 @@ def _sixteen_bits(chunks: list[tuple[bytes, bytes]], packed: list[bytes], header
 
 def _by_pillow(chunks: list[tuple[bytes, bytes]], mode: str) -> np.ndarray:
     """Pillow sees the pixels only: whatever is wrong with metadata must not stop it."""
-    stream = io.BytesIO()
-    stream.write(SIGNATURE)
-    for kind, body in chunks:
-        if kind in (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND"):
-            _put(stream, kind, body)
-    stream.seek(0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Pillow warns of sizes that our own limit allows
-        with Image.open(stream, formats=["PNG"]) as image:
-            return np.array(image if image.mode == mode else image.convert(mode))
+    kept = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
+    return png_codec.pillow(((kind, body) for kind, body in chunks if kind in kept), mode)
 
 
 def _with_key(planes: np.ndarray, key: bytes) -> np.ndarray:
@@ -168,4 +157,4 @@ def _with_key(planes: np.ndarray, key: bytes) -> np.ndarray:
 
 
 def _put(stream: BinaryIO, kind: bytes, body: bytes) -> None:
-    stream.write(struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)))
+    stream.write(png_codec.chunk(kind, body))
