@@ -22,8 +22,10 @@ import numpy as np
 import pytest
 import tifffile
 import zarr
+from astropy.io import fits
 
 from slir import io
+from slir.errors import FileError
 
 CHILD = Path(__file__).with_name("reference") / "open_all.py"
 ROOM = 500 << 20  # bytes; each bomb wants more
@@ -257,3 +259,53 @@ def test_good_chunks_are_read(tmp_path, name):
     with io.create(tmp_path / "b.zarr", io.open_source(tmp_path / "a.zarr")) as sink:
         sink.write(io.read(tmp_path / "a.zarr"), plane=0)
     assert np.array_equal(io.read(tmp_path / "b.zarr").pixels, plane)
+
+
+def turned(data, count, seed=0, start=0):
+    """Copies of some bytes, each with another bit turned, from a place on."""
+    for at in np.random.default_rng(seed).integers(8 * start, 8 * len(data), count):
+        broken = bytearray(data)
+        broken[at // 8] ^= 1 << (at % 8)
+        yield bytes(broken)
+
+
+def test_a_bit_that_turned_in_our_own_zarr_is_seen(tmp_path):
+    io.write(tmp_path / "a.zarr", io.Picture(PIXELS[..., 0]))
+    chunk = tmp_path / "a.zarr" / "0" / "0" / "0"
+    seen = 0
+    for data in turned(chunk.read_bytes(), 300):
+        chunk.write_bytes(data)
+        try:
+            assert np.array_equal(io.read(tmp_path / "a.zarr").pixels, PIXELS[..., 0])  # one bit has no meaning
+        except FileError:
+            seen += 1
+    assert seen >= 299
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32"])
+def test_a_bit_that_turned_in_our_own_fits_is_seen(tmp_path, dtype):
+    io.write(tmp_path / "a.fits", io.Picture(PIXELS[..., 0].astype(dtype)))
+    whole = (tmp_path / "a.fits").read_bytes()
+    for data in turned(whole, 100, start=2880):
+        (tmp_path / "a.fits").write_bytes(data)
+        with pytest.raises(FileError, match="DATASUM"):
+            io.read(tmp_path / "a.fits")
+
+
+def test_our_sums_are_those_of_others(tmp_path):
+    parts = [fits.PrimaryHDU(), fits.ImageHDU(PIXELS[:, :, 0].astype("i2"), name="SCI"), fits.ImageHDU(np.ones((3, 4)))]
+    fits.HDUList(parts).writeto(tmp_path / "a.fits", checksum=True)
+    with io.open_source(tmp_path / "a.fits") as source, io.create(tmp_path / "b.fits", source) as sink:
+        sink.write(source.read())
+    with fits.open(tmp_path / "b.fits", checksum=True) as found:  # which warns of sums that are wrong
+        assert found["SCI"].verify_datasum() == 1
+        assert found["SCI"].header["DATASUM"].strip() == fits.getheader(tmp_path / "a.fits", "SCI")["DATASUM"]
+    assert np.array_equal(io.read(tmp_path / "b.fits").pixels, PIXELS[..., 0])
+
+
+@pytest.mark.parametrize("count", [0, 20, 100])
+def test_a_blosc_chunk_that_is_cut_short_is_refused(tmp_path, count):
+    data = numcodecs.Blosc("lz4").encode(PIXELS[..., 0].tobytes())
+    store(tmp_path / "a.zarr", data[: len(data) - 1 - count], shape=PIXELS.shape[:2], compressor={"id": "blosc"})
+    with pytest.raises(FileError, match="truncated"):
+        io.read(tmp_path / "a.zarr")

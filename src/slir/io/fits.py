@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from slir.errors import FileError
-from slir.io.fits_header import BITPIX, BLOCK, Numbers, rewritten, scaled
-from slir.io.fits_parts import Alone, first_picture
+from slir.io.fits_header import BITPIX, BLOCK, CARD, DataSum, Numbers, rewritten, scaled
+from slir.io.fits_parts import Alone, Part, first_picture
 from slir.io.picture import Head, Meta, check_growth, range_of
 from slir.io.sink import Sink
 from slir.io.source import Source, read_bytes, reasons
@@ -78,6 +79,7 @@ class FitsSource(Source):
         if part.end > stat.st_size:
             declared = f"declares {' × '.join(map(str, sides))} pixels"
             raise ValueError(f"{declared} but holds too few bytes: it is truncated")
+        _check_sum(stream, part)
         if self._compressed:
             options: dict[str, Any] = {"memmap": False, "lazy_load_hdus": True, "do_not_scale_image_data": True}
             parts = self._stack.enter_context(fits.open(BufferedReader(Alone(stream, part)), **options))
@@ -96,7 +98,7 @@ class FitsSource(Source):
             after=(part.next, stat.st_size),
         )
         notes = ["its compression is not kept"] if self._compressed else []
-        if any(key in header for key in _CHECKSUMS):
+        if "CHECKSUM" in header:
             notes.append("its checksum is left out, since it speaks of the old pixels")
         self.head = Head(
             size=(sides[1], sides[0]),
@@ -143,7 +145,9 @@ class FitsSink(Sink):
         if self._private is not None:
             self._copy(self._private, self._private.before)
         with _quiet():
-            self._stream.write(self._header())
+            header = self._header()
+        self._sum, self._sum_at = DataSum(), self._stream.tell() + len(header.rstrip()) - len(b"END") - CARD
+        self._stream.write(header)
 
     def _header(self) -> bytes:
         """The old header, with the new size and coordinates, or a new one."""
@@ -160,10 +164,18 @@ class FitsSink(Sink):
         return rewritten(text, values, left_out=_CHECKSUMS, history=self._history)
 
     def _put(self, plane: int, top: int, left: int, pixels: np.ndarray) -> None:
-        self._stream.write(self._numbers.stored_as(pixels[..., 0]).tobytes())
+        data = self._numbers.stored_as(pixels[..., 0]).tobytes()
+        self._sum.add(data)
+        self._stream.write(data)
 
     def _finish(self) -> None:
-        self._stream.write(bytes(-self._stream.tell() % BLOCK))
+        padding = bytes(-self._stream.tell() % BLOCK)
+        self._sum.add(padding)
+        self._stream.write(padding)
+        end = self._stream.tell()
+        self._stream.seek(self._sum_at)
+        self._stream.write(self._sum.card)
+        self._stream.seek(end)
         if self._private is not None:
             self._copy(self._private, self._private.after)
         self._stream.close()
@@ -193,6 +205,22 @@ def refusal(head: Head) -> str | None:
     if head.dtype.name not in BITPIX:
         return f"FITS holds integers of 8 to 64 bits and floats of 32 and 64, but the pixels are {head.dtype}"
     return None
+
+
+def _check_sum(stream: BinaryIO, part: Part) -> None:
+    """Raise ValueError where the picture's part has a DATASUM that its bytes do not add up to."""
+    cards = (part.text[at : at + CARD] for at in range(0, len(part.text), CARD))
+    said = next((card for card in cards if card.startswith("DATASUM ")), "")
+    wanted = re.search("= *'? *([0-9]+) *'?", said)
+    if wanted is None:
+        return
+    stream.seek(part.data)
+    found, left = DataSum(), part.next - part.data
+    while left > 0 and (data := stream.read(min(left, 1 << 20))):
+        found.add(data)
+        left -= len(data)
+    if found.value != int(wanted[1]):
+        raise ValueError("has damaged pixel data: they do not add up to the DATASUM in the header")
 
 
 @contextlib.contextmanager

@@ -96,6 +96,30 @@ class Numbers:
         return np.where(missing, self.blank or 0, numbers).astype(self.stored)
 
 
+class DataSum:
+    """The sum of the words of 32 bits in a part's data, with what is carried over added again, as DATASUM has it."""
+
+    def __init__(self) -> None:
+        self._total, self._rest = 0, b""
+
+    def add(self, data: bytes) -> None:
+        data = self._rest + data
+        whole = len(data) // 4 * 4
+        self._rest = data[whole:]
+        self._total += int(np.frombuffer(data, ">u4", whole // 4).sum(dtype=np.uint64))
+
+    @property
+    def value(self) -> int:
+        total = self._total
+        while total >> 32:
+            total = (total & 0xFFFFFFFF) + (total >> 32)
+        return total
+
+    @property
+    def card(self) -> bytes:
+        return f"DATASUM = '{self.value:<10}'         / of the pixels as they are stored".ljust(CARD).encode()
+
+
 def scaled(header: Header, size: tuple[int, int], scale: float, *, centred: bool) -> dict[str, float]:
     """The keywords that change, with their new values, when a picture's pixels become `scale` times finer.
 
@@ -130,7 +154,10 @@ def _steps(old: dict[str, float], letter: str, scale: float) -> dict[str, float]
 
 
 def rewritten(text: str, values: dict[str, float], *, left_out: Sequence[str], history: Sequence[str]) -> bytes:
-    """A header of these cards, padded: all as they are stored, but for the keywords that have new values."""
+    """A header of these cards, padded: all as they are stored, but for the keywords that have new values.
+
+    The last card is a DATASUM, to be replaced once the pixels are known.
+    """
     lines, left = [], dict(values)
     for line in (text[at : at + CARD] for at in range(0, len(text), CARD)):
         key = line[:8].rstrip()
@@ -146,7 +173,7 @@ def rewritten(text: str, values: dict[str, float], *, left_out: Sequence[str], h
     for note in history:
         plain = note.encode("ascii", "replace").decode()
         lines += [f"HISTORY {plain[at : at + 72]}".ljust(CARD) for at in range(0, max(1, len(plain)), 72)]
-    whole = "".join([*lines, "END".ljust(CARD)]).encode("latin-1")
+    whole = "".join(lines).encode("latin-1") + DataSum().card + b"END".ljust(CARD)
     return whole + b" " * (-len(whole) % BLOCK)
 
 

@@ -181,6 +181,7 @@ def _cuts(places: range, step: int) -> list[int]:
 def _new_store(folder: Path, head: Head, order: list[int], name: str) -> list[Any]:
     """An image of version 0.4, which most programs read, with levels down to a small one."""
     import zarr
+    from numcodecs.zstd import Zstd
 
     named = zarr_meta.new_axes(head.axes) or ""
     leading, shape = "".join(named[axis] for axis in order), tuple(head.shape[axis] for axis in order)
@@ -190,11 +191,13 @@ def _new_store(folder: Path, head: Head, order: list[int], name: str) -> list[An
     root = zarr.open_group(folder, mode="a", zarr_format=2)
     root.attrs.update(zarr_meta.new_attributes(leading + "yx", len(sizes), name, head.meta.resolution))
     chunk = (*(1 for _ in leading), min(_CHUNK, head.size[0]), min(_CHUNK, head.size[1]))
-    encoding: Any = {"name": "v2", "separator": "/"}
+    how: Any = {
+        "chunks": chunk,
+        "chunk_key_encoding": {"name": "v2", "separator": "/"},
+        "compressors": Zstd(checksum=True),  # else a bit that turns in it may go unseen
+    }
     return [
-        root.create_array(
-            str(level), shape=(*shape, *size), dtype=head.dtype, chunks=chunk, chunk_key_encoding=encoding
-        )
+        root.create_array(str(level), shape=(*shape, *size), dtype=head.dtype, **how)
         for level, size in enumerate(sizes)
     ]
 
