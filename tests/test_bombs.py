@@ -104,6 +104,20 @@ def packed(name, count=1 << 30):
     return struct.pack("<I", count) + numcodecs.LZ4().encode(bytes(1 << 20))[4:]
 
 
+def packed_fits(kind, change):
+    """A picture in one tile, whose bytes are changed."""
+    stream = BytesIO()
+    fits.CompImageHDU(np.arange(4096, dtype="i4").reshape(64, 64), compression_type=kind, tile_shape=(64, 64)).writeto(
+        stream
+    )
+    with fits.open(BytesIO(stream.getvalue()), disable_image_compression=True) as parts:
+        header, place = parts[1].header, parts[1].fileinfo()
+        body = change(bytes(parts[1].data["COMPRESSED_DATA"][0]))
+    header["PCOUNT"], header["TFORM1"] = len(body), f"1PB({len(body)})"
+    data = header.tostring().encode() + struct.pack(">2i", len(body), 0) + body
+    return stream.getvalue()[: place["hdrLoc"]] + data + bytes(-len(data) % 2880)
+
+
 V2 = ("zlib", "gzip", "bz2", "lzma", "zstd", "blosc", "lz4")
 V3 = {"gzip": {"level": 1}, "zstd": {"level": 0, "checksum": False}, "numcodecs.bz2": {}, "numcodecs.lzma": {},
       "blosc": {"cname": "zstd", "clevel": 5, "shuffle": "noshuffle", "blocksize": 0, "typesize": 1}}  # fmt: skip
@@ -148,6 +162,11 @@ def bombs(folder):
     for name in V2:
         store(folder / f"{name}.zarr", packed(name), compressor={"id": name})
     store(folder / "zstd-streamed.zarr", packed("zstd-streamed"), compressor={"id": "zstd"})
+    body = packed("gzip")
+    (folder / "gzip.fits").write_bytes(packed_fits("GZIP_1", lambda data: body))
+    (folder / "hcompress.fits").write_bytes(
+        packed_fits("HCOMPRESS_1", lambda data: data[:2] + b"\0\0\0\x41" * 2 + data[10:])
+    )
     store(folder / "filter.zarr", packed("bz2"), filters=[{"id": "bz2"}])
     bytes_codec = {"name": "bytes"}
     for name, settings in V3.items():
@@ -202,7 +221,15 @@ def test_each_bomb_is_refused_with_its_reason(outcomes):
             assert line["kind"] == "read", line
         else:
             assert line["kind"] == "FileError", line
-            words = ("declares", "declared size", "instead of", "too many parts", "cannot read", "become smaller")
+            words = (
+                "declares",
+                "declared size",
+                "instead of",
+                "too many parts",
+                "cannot read",
+                "become smaller",
+                "would take",
+            )
             assert any(part in line["text"] for part in words), line
 
 
@@ -232,6 +259,20 @@ def test_good_codestreams_are_read(tmp_path, name, channels, dtype, tile):
     args = LOSSLESS.get(name, {})
     tifffile.imwrite(tmp_path / "a.tif", pixels.squeeze(), compression=name, compressionargs=args, **options)
     assert np.array_equal(io.read(tmp_path / "a.tif").interleaved(), pixels)
+
+
+@pytest.mark.parametrize("kind", ["GZIP_1", "GZIP_2", "HCOMPRESS_1", "RICE_1", "PLIO_1", "quantised"])
+@pytest.mark.parametrize("tile", [(16, 20), (8, 45)])
+def test_good_tiles_of_fits_are_read(tmp_path, kind, tile):
+    pixels = np.stack([PIXELS[..., channel].astype("i2") for channel in range(3)])
+    if kind == "quantised":  # some tiles cannot be quantised and are deflated
+        pixels = np.where(np.arange(37)[:, None] < 20, 0, pixels).astype("f4") / 7
+    how = {"compression_type": "RICE_1" if kind == "quantised" else kind, "tile_shape": (1, *tile)}
+    fits.CompImageHDU(pixels, **how).writeto(tmp_path / "a.fits")
+    with io.open_source(tmp_path / "a.fits") as source, fits.open(tmp_path / "a.fits") as found:
+        window = source.read(1, slice(3, 30), slice(7, 44)).pixels
+        assert np.array_equal(window, found[1].data[1, 3:30, 7:44])
+        assert kind == "quantised" or np.array_equal(window, pixels[1, 3:30, 7:44])
 
 
 @pytest.mark.parametrize("inner", ["deflate", "zstd"])

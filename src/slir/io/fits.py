@@ -17,6 +17,7 @@ import numpy as np
 from slir.errors import FileError
 from slir.io.fits_header import BITPIX, BLOCK, CARD, DataSum, Numbers, rewritten, scaled
 from slir.io.fits_parts import Alone, Part, first_picture
+from slir.io.fits_tiles import Tiles
 from slir.io.picture import Head, Meta, check_growth, range_of
 from slir.io.sink import Sink
 from slir.io.source import Source, read_bytes, reasons
@@ -87,6 +88,8 @@ class FitsSource(Source):
             text = header.tostring()
         self._numbers = Numbers.of(header)
         self._sides = tuple(reversed(sides))  # (..., H, W)
+        if self._compressed:
+            self._tiles = Tiles(self.path, self._offset, fits.Header.fromstring(part.text), self._sides)
         long = [(str(axis + 3), side) for axis, side in enumerate(sides[2:]) if side > 1][::-1]
         dtype = self._numbers.dtype
         private = Private(
@@ -117,6 +120,7 @@ class FitsSource(Source):
         height, width = self.size
         if self._section is not None:
             place = np.unravel_index(plane, self._sides[:-2]) if len(self._sides) > 2 else ()
+            self._tiles.check([*(range(int(at), int(at) + 1) for at in place), rows, cols])
             where = (*(int(at) for at in place), slice(rows.start, rows.stop), slice(cols.start, cols.stop))
             with _quiet():
                 window = np.asarray(self._section[where])
