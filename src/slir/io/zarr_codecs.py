@@ -39,8 +39,7 @@ def bounded(array: Any) -> Any:
     else:
         pixels = math.prod(array.shards or array.chunks)
         found = replace(found, codecs=[_codec(codec, pixels) for codec in found.codecs])
-    inner = array.async_array
-    return zarr.Array(zarr.AsyncArray(metadata=found, store_path=inner.store_path, config=inner.config))
+    return zarr.Array(zarr.AsyncArray(metadata=found, store_path=array.store_path))
 
 
 def _with_room(size: int) -> int:
