@@ -56,17 +56,20 @@ def connect(where: str, *, device: str | None = None, memory: str | int = "auto"
         return
     import dask
 
-    settings: dict[str, Any] = {
-        "threads_per_worker": 1,
-        "memory_limit": memory,
-        "host": LOOPBACK,
-        "security": _own_security(distributed),
-        "dashboard_address": f"{LOOPBACK}:0",  # without an address it takes the usual port, which may be in use
-        "scheduler_kwargs": {"dashboard": False},
-    }
+    security = _own_security(distributed)
+    # Not a LocalCluster, whose workers have a dashboard or, in some releases, ports for pages on all addresses.
+    both = {"host": LOOPBACK, "protocol": "tls://", "security": security}
+    both |= {"dashboard": False, "dashboard_address": f"{LOOPBACK}:0"}
+    each = {"nthreads": 1, "memory_limit": memory, "silence_logs": logging.CRITICAL}
+    worker = {"cls": distributed.Nanny, "options": both | each}
     with (
         dask.config.set(QUIET),
-        distributed.LocalCluster(n_workers=count or _fitting(device), silence_logs=logging.CRITICAL, **settings) as own,
+        distributed.SpecCluster(
+            scheduler={"cls": distributed.Scheduler, "options": both | {"port": 0}},
+            workers=dict.fromkeys(range(count or _fitting(device)), worker),
+            security=security,
+            silence_logs=logging.CRITICAL,
+        ) as own,
         distributed.Client(own) as client,
     ):
         yield client
