@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +19,32 @@ import torch
 from pictures import LUMA, Pool, listed, read
 from torch import Tensor
 
-from slir.cascade import least_noise
+import slir
+from slir.cascade import cell_features, least_noise
+from slir.cells import DirectionCells, direction_cells
+from slir.families import AnyBlur, AnyDownsampling, AnyMask, Family, Noise
 from slir.kernel.errors import NetworkErrors
-from slir.kernel.network import KernelNetwork
+from slir.kernel.network import PATCH, KernelNetwork
 from slir.kernel.stage import KernelStage, stages
 from slir.model import Model
 from slir.operators import Identity, Mask, Operator
 from slir.restoration import advance
-from slir.trust.intervals import Calibration, calibrate_errors
+from slir.trust.examples import draw_examples
+from slir.trust.intervals import calibrate_errors
 from slir.trust.record import Trust
 
-TASKS = ("denoise", "restore")
+SIDE, PIXELS = 192, 4000
+"""Of the crops that errors are calibrated on, and how many pixels of each count."""
+
+SHOWN = ("cc0", "free-images")
+"""Folders of pictures that may be shown as examples."""
 
 
-def drawn(task: str, clean: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Operator, float]:
+def drawn(denoise: bool, clean: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Operator, float]:
     """Clean pictures as far as the operator takes them, y, B and σ."""
     operator: Operator = Identity()
     sigma = degradations.LARGEST_SIGMA * float(torch.rand((), generator=generator))
-    if task != "denoise":
+    if not denoise:
         operator, sigma = degradations.operator(generator, (clean.shape[-2], clean.shape[-1]))
     height, width = operator.for_training((clean.shape[-2], clean.shape[-1]))[1]
     clean = clean[..., :height, :width]
@@ -61,19 +70,19 @@ def inputs(state: Any, stage: KernelStage) -> tuple[Tensor, Tensor]:
     return x, stage.network.trunk(x, _framed(state.z), _framed(stage.residual(state)), _framed(level))
 
 
-def learn(net: KernelNetwork, pool: Pool, minutes: float, stages_: int, seed: int) -> list[float]:
+def learn(net: KernelNetwork, pool: Pool, o: argparse.Namespace) -> list[float]:
     net.requires_grad_(False)
     net.error.requires_grad_(True)
     adam = torch.optim.Adam(net.error.parameters(), lr=2e-3)
     began, step, losses = time.monotonic(), 0, []
-    while (share := (time.monotonic() - began) / (60 * minutes)) < 1:
+    while (share := (time.monotonic() - began) / (60 * o.minutes)) < 1:
         for group in adam.param_groups:
             group["lr"] = 2e-3 * min(1, (step + 1) / 50) * (1 - share)
-        generator = torch.Generator().manual_seed(seed * 1_000_003 + step)
-        grey = step % 2 == 0
+        generator = torch.Generator().manual_seed(o.seed * 1_000_003 + step)
+        grey = not net.colour or step % 2 == 0
         crop = pool.crops(1, 128, grey, generator)[0]
-        clean, y, operator, sigma = drawn(TASKS[step // 2 % 2], crop[0] if grey else crop, generator)
-        chain = stages(net, 1 if isinstance(operator, Identity) else stages_)
+        clean, y, operator, sigma = drawn(step // 2 % 2 == 0, crop[0] if grey else crop, generator)
+        chain = stages(net, 1 if isinstance(operator, Identity) else o.stages)
         with torch.no_grad():
             state = before_last(y, operator, least_noise(sigma), chain)
             x, trunk = inputs(state, chain[-1])
@@ -94,33 +103,44 @@ def learn(net: KernelNetwork, pool: Pool, minutes: float, stages_: int, seed: in
     return losses
 
 
+FAMILIES: dict[str, Family] = {
+    "denoise": Noise(1 / 255, 75 / 255),
+    "deblur": AnyBlur(),
+    "upsample": AnyDownsampling(2),
+    "inpaint": AnyMask(),
+}
+"""What each task's errors are calibrated on."""
+
+
 @torch.no_grad()
-def calibrate(
-    net: KernelNetwork, pictures: list[Tensor], task: str, stages_: int, crops: int, seed: int
-) -> Calibration:
-    """Of one task, from crops of pictures that nothing was learnt from."""
-    generator = torch.Generator().manual_seed(seed)
-    raw, errors = [], []
-    for number in range(crops):
+def calibrate(net: KernelNetwork, pictures: list[Tensor], o: argparse.Namespace) -> Trust:
+    """Of one task, from crops of pictures that nothing was learnt from, restored as in use."""
+    generator = torch.Generator().manual_seed(o.seed)
+    chain = stages(net, 1 if o.task == "denoise" else o.stages)
+    raw, errors, sigmas = [], [], []
+    for number in range(o.crops):
         picture = pictures[number % len(pictures)]
-        side = 192
-        row, column = (int(torch.randint(n - side + 1, (), generator=generator)) for n in picture.shape[-2:])
-        crop = picture[:, row : row + side, column : column + side].float() / 255
-        grey = number // len(pictures) % 2 == 0
-        clean = (crop * LUMA[:, None, None]).sum(0) if grey else crop
-        clean, y, operator, sigma = drawn(task, clean, generator)
-        if task != "denoise":
-            y = (y * 255).round() / 255
-        chain = stages(net, 1 if isinstance(operator, Identity) else stages_)
+        row, column = (int(torch.randint(n - SIDE + 1, (), generator=generator)) for n in picture.shape[-2:])
+        crop = picture[:, row : row + SIDE, column : column + SIDE].float() / 255
+        clean = crop if net.colour and number // len(pictures) % 2 else (crop * LUMA[:, None, None]).sum(0)
+        operator, sigma = FAMILIES[o.task].draw(generator, (SIDE, SIDE))
+        height, width = operator.for_training((SIDE, SIDE))[1]
+        clean = clean[..., :height, :width]
+        y = operator.forward(clean)
+        y = y + sigma * torch.randn(y.shape, generator=generator)
         state, _ = advance(before_last(y, operator, least_noise(sigma), chain), chain[-1], telling=True)
-        seen = torch.ones(clean.shape, dtype=torch.bool)
+        inside = torch.zeros(clean.shape[-2:], dtype=torch.bool)
+        operator.crop(inside, (y.shape[-2], y.shape[-1]))[:] = True
         if isinstance(operator, Mask):
-            seen = operator.missing.expand(clean.shape)
-        some = seen.flatten().nonzero()[:, 0]
-        some = some[torch.randperm(len(some), generator=generator)[:4000]]
+            inside &= operator.missing
+        some = inside.expand(clean.shape).flatten().nonzero()[:, 0]
+        some = some[torch.randperm(len(some), generator=generator)[:PIXELS]]
         raw.append(NetworkErrors().log_square(state, chain[-1]).flatten()[some])
         errors.append((state.x - clean).flatten()[some])
-    return calibrate_errors(torch.cat(raw), torch.cat(errors))
+        sigmas.append(least_noise(sigma))
+    table = calibrate_errors(torch.cat(raw), torch.cat(errors))
+    what = {"family": FAMILIES[o.task].describe(), "pictures": len(pictures), "crops": o.crops}
+    return Trust(NetworkErrors(), table, (min(sigmas), max(sigmas)), (1.0, 1.0), what)
 
 
 def main() -> None:
@@ -128,31 +148,51 @@ def main() -> None:
     parser.add_argument("--pictures", type=Path, nargs="+", required=True)
     parser.add_argument("--network", type=Path, required=True, help="checkpoint of train.py")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--task", choices=list(FAMILIES), required=True)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--stages", type=int, default=5)
     parser.add_argument("--crops", type=int, default=240)
-    parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
     o = parser.parse_args()
     learnt_from, held_out = listed(o.pictures)
-    torch.manual_seed(o.seed)
-    net = KernelNetwork(o.width)
     state = torch.load(o.network)
-    net.load_state_dict(state["mean"], strict=False)
+    torch.manual_seed(o.seed)
+    net = KernelNetwork(**state["settings"])
+    net.load_state_dict(state["mean"])
     net = net.to(memory_format=torch.channels_last)
-    losses = learn(net, Pool(learnt_from), o.minutes, o.stages, o.seed)
-    print(f"{len(losses)} steps, loss {sum(losses[-200:]) / 200:.4f}")
+    planes = [(read(p).float() / 255 * LUMA[:, None, None]).sum(0) for p in learnt_from if p.parent.name in SHOWN]
+    names = [p.stem for p in learnt_from if p.parent.name in SHOWN]
+    losses = learn(net, Pool(learnt_from), o)
+    trust = calibrate(net, [read(p) for p in held_out], o)
+    generator = torch.Generator().manual_seed(o.seed)
+    cells = direction_cells(cell_features(some_patches(planes, generator)), 64, generator=generator)
+    kinds = partial(kinds_of, cells)
+    examples = draw_examples(planes, names, kinds, size=PATCH, unit=1.0, generator=generator)
     provenance = {
-        "network": {"steps": state["step"], "pixels": state["pixels"], "hours": round(state["seconds"] / 3600, 2)}
+        "method": "kernel",
+        "slir": slir.__version__,
+        "family": {"kind": o.task},
+        "pictures": len(learnt_from),
+        "steps": state["step"],
+        "crop_pixels": state["pixels"],
+        "hours": round(state["seconds"] / 3600, 2),
+        "error_head": {"steps": len(losses), "loss": round(sum(losses[-200:]) / len(losses[-200:]), 4)},
     }
-    pictures = [read(p) for p in held_out]
-    for task, name, count in (("denoise", "denoise", 1), ("restore", "restore", o.stages)):
-        table = calibrate(net, pictures, task, o.stages, o.crops, o.seed)
-        what = {"pictures": len(held_out), "crops": o.crops}
-        trust = Trust(NetworkErrors(), table, (0.0005, 0.3), (1.0, 1.0), what)
-        path = o.out.with_name(f"{o.out.stem}-{name}.safetensors")
-        Model(stages(net, count), {**provenance, "family": {"kind": "any"}}, trust=trust).save(str(path))
-        print(path)
+    chain = stages(net, 1 if o.task == "denoise" else o.stages)
+    Model(chain, provenance, trust=trust, examples=examples).save(str(o.out))
+
+
+def kinds_of(cells: DirectionCells, patches: Tensor) -> Tensor:
+    return cells.assign(cell_features(patches))
+
+
+def some_patches(planes: list[Tensor], generator: torch.Generator, each: int = 2000) -> Tensor:
+    found = []
+    for plane in planes:
+        windows = plane.unfold(0, PATCH, 1).unfold(1, PATCH, 1)
+        rows, cols = (torch.randint(n, (each,), generator=generator) for n in windows.shape[:2])
+        found.append(windows[rows, cols].flatten(1))
+    return torch.cat(found)
 
 
 if __name__ == "__main__":

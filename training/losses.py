@@ -12,7 +12,7 @@ from torch import Tensor
 
 from slir.cascade import least_noise, smooth_start
 from slir.kernel.network import LEAD, PATCH, STRIDE, KernelNetwork, overlaps
-from slir.kernel.stage import KernelStage, stages
+from slir.kernel.stage import KernelStage, ridge, stages
 from slir.solvers.system import System
 from slir.views import State
 
@@ -26,11 +26,18 @@ COUNTS = (4, 5, 6)
 """Numbers of stages that are drawn."""
 
 
-def denoising(net: KernelNetwork, clean: Tensor, generator: torch.Generator) -> Tensor:
-    """One stage, B the identity."""
-    noise, level = degradations.noise(clean, generator)
+def half_precision(device: torch.device) -> torch.autocast:
+    """bfloat16 for convolutions where the device computes in it; on other CPUs it is far slower than single."""
+    native = device.type == "cuda" or torch.cpu._is_avx512_bf16_supported()
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=native)
+
+
+def denoising(net: KernelNetwork, clean: Tensor, generator: torch.Generator, device: torch.device) -> Tensor:
+    """One stage, B the identity. Crops and noise are drawn on the CPU, so that all devices learn from the same."""
+    noise, level = (drawn.to(device) for drawn in degradations.noise(clean, generator))
+    clean = clean.to(device)
     y = (clean + noise).contiguous(memory_format=torch.channels_last)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with half_precision(device):
         trunk = net.trunk(y, y, torch.zeros_like(y), level.expand_as(y))
         patches = net.corrections(net.features(trunk, y.shape[1]), y.shape[1])
     patches = patches.float()
@@ -38,20 +45,20 @@ def denoising(net: KernelNetwork, clean: Tensor, generator: torch.Generator) -> 
     return (average(patches) - noise).abs().mean() + PATCHES * (patches - aim).abs().mean()
 
 
-def restoring(net: KernelNetwork, clean: Tensor, generator: torch.Generator) -> Tensor:
+def restoring(net: KernelNetwork, clean: Tensor, generator: torch.Generator, device: torch.device) -> Tensor:
     """The loop unrolled, one operator for all pictures of the batch."""
     operator, sigma = degradations.operator(generator, (clean.shape[-2], clean.shape[-1]))
     height, width = operator.for_training((clean.shape[-2], clean.shape[-1]))[1]
-    clean = clean[..., :height, :width]
+    clean = clean[..., :height, :width].to(device)
     y = operator.forward(clean)
-    y = y + sigma * torch.randn(y.shape, generator=generator)
+    y = y + sigma * torch.randn(y.shape, generator=generator).to(device)
     count = COUNTS[int(torch.randint(len(COUNTS), (), generator=generator))]
     with torch.no_grad():
         x = smooth_start(operator, y, least_noise(sigma), share=1e-5)
     state = State(y, operator, x, x, sigma)
-    loss = torch.zeros(())
+    loss = clean.new_zeros(())
     for stage in stages(net, count):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with half_precision(device):
             z, _ = stage.estimate(state)
         weight = 1.0 if stage.following is None else EARLY / (count - 1)
         loss = loss + weight * (z - clean).abs().mean()
@@ -65,8 +72,6 @@ class _XUpdate(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, state: State, stage: KernelStage) -> Tensor:
-        from slir.kernel.stage import ridge
-
         assert stage.following is not None
         ctx.weight = ridge(stage.following, state.sigma)
         ctx.system = System(state.operator, 1.0, ctx.weight)

@@ -20,12 +20,16 @@ from pathlib import Path
 import losses
 import torch
 from optimiser import Muon
-from pictures import Pool, listed, read
+from pictures import LUMA, Pool, listed, read
 from torch import Tensor
 
 from slir.kernel.network import KernelNetwork
 
 SIGMAS = (15, 25, 50)
+"""Grey levels of noise at which denoising is validated."""
+
+EDGES = ("head", "patches", "error")
+"""First and last layers, which Adam learns; all others are learnt by Muon."""
 
 
 def arguments() -> argparse.Namespace:
@@ -34,10 +38,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="checkpoint; the log is written beside it")
     parser.add_argument("--start", type=Path, help="weights to begin with")
     parser.add_argument("--minutes", type=float, required=True, help="length of the schedule, over all runs")
+    parser.add_argument("--steps", type=int, help="end after so many steps in any case")
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--denoising", action="store_true", help="leave the other tasks out")
     parser.add_argument("--grey", action="store_true", help="a network for single planes")
-    parser.add_argument("--adam", action="store_true")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--crop", type=int, default=96)
     parser.add_argument("--batch", type=int, default=8, help="crops in one small batch")
@@ -54,19 +59,16 @@ class Trainer:
         learnt_from, held_out = listed(options.pictures)
         self.pool = Pool(learnt_from)
         self.held_out = validation_crops([read(p) for p in held_out])
-        self.net = KernelNetwork(options.width, colour=not options.grey).to(memory_format=torch.channels_last)
+        self.device = torch.device(options.device)
+        self.net = KernelNetwork(options.width, colour=not options.grey)
+        self.net = self.net.to(self.device, memory_format=torch.channels_last)
         if options.start:
-            self.net.load_state_dict(torch.load(options.start))
+            self.net.load_state_dict(torch.load(options.start, map_location=self.device))
         self.mean = copy.deepcopy(self.net)
-        inner = (
-            []
-            if options.adam
-            else [p for n, p in self.net.named_parameters() if n.split(".")[0] not in ("head", "patches")]
-        )
-        outer = [p for p in self.net.parameters() if not any(p is q for q in inner)]
-        self.optimisers = [torch.optim.Adam(outer, lr=options.lr, fused=True)] + (
-            [Muon(inner, lr=options.lr)] if inner else []
-        )
+        named = list(self.net.named_parameters())
+        matrices = [p for name, p in named if name.split(".")[0] not in EDGES]
+        edges = [p for name, p in named if name.split(".")[0] in EDGES]
+        self.optimisers = [torch.optim.Adam(edges, lr=options.lr), Muon(matrices, lr=options.lr)]
         self.step, self.pixels, self.seconds = 0, 0, 0.0
         if options.out.exists():
             self.load()
@@ -80,7 +82,7 @@ class Trainer:
         return other
 
     def load(self) -> None:
-        state = torch.load(self.options.out)
+        state = torch.load(self.options.out, map_location=self.device)
         self.net.load_state_dict(state["net"])
         self.mean.load_state_dict(state["mean"])
         for optimiser, kept in zip(self.optimisers, state["optimisers"]):
@@ -91,6 +93,7 @@ class Trainer:
         part = self.options.out.with_suffix(".part")
         torch.save(
             {
+                "settings": self.net.settings,
                 "net": self.net.state_dict(),
                 "mean": self.mean.state_dict(),
                 "optimisers": [o.state_dict() for o in self.optimisers],
@@ -116,7 +119,7 @@ class Trainer:
         grey = o.grey or self.step % 2 == 0
         # the loop costs several passes, so its batches are smaller
         clean = self.pool.crops(max(1, o.batch // 2) if restoring else o.batch, o.crop, grey, generator)
-        loss = (losses.restoring if restoring else losses.denoising)(worker, clean, generator)
+        loss = (losses.restoring if restoring else losses.denoising)(worker, clean, generator, self.device)
         (loss / o.accumulate).backward()
         return loss.item()
 
@@ -135,7 +138,7 @@ class Trainer:
                 idle.append(worker)
 
         with ThreadPoolExecutor(o.workers) as threads:
-            while self.seconds < 60 * o.minutes:
+            while self.seconds < 60 * o.minutes and self.step != o.steps:
                 began = time.monotonic()
                 found += threads.map(share, range(o.accumulate))
                 self.update()
@@ -169,7 +172,7 @@ class Trainer:
 
     @torch.no_grad()
     def report(self, found: list[float]) -> None:
-        scores = {k: round(v, 3) for k, v in validate(self.mean, self.held_out).items()}
+        scores = {k: round(v, 3) for k, v in validate(self.mean, self.held_out.to(self.device)).items()}
         line = {"step": self.step, "pixels": self.pixels, "minutes": round(self.seconds / 60, 1), "lr": self.rate()}
         line |= {"loss": round(sum(found) / max(1, len(found)), 5)} | scores
         with self.options.out.with_suffix(".jsonl").open("a") as log:
@@ -189,12 +192,12 @@ def validation_crops(pictures: list[Tensor], side: int = 256) -> Tensor:
 def validate(net: KernelNetwork, clean: Tensor) -> dict[str, float]:
     """PSNR in denoising of grey and colour pictures, mean over pictures."""
     scores = {}
-    grey = (clean * torch.tensor([0.299, 0.587, 0.114]).view(1, 3, 1, 1)).sum(1, keepdim=True)
+    grey = (clean * LUMA.to(clean).view(1, 3, 1, 1)).sum(1, keepdim=True)
     for name, x in (("grey", grey), ("colour", clean)) if net.colour else (("grey", grey),):
         for sigma in SIGMAS:
-            y = x + sigma / 255 * torch.randn(x.shape, generator=torch.Generator().manual_seed(sigma))
-            level = torch.full((1, 1, 1, 1), sigma / 255)
-            with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x + sigma / 255 * torch.randn(x.shape, generator=torch.Generator().manual_seed(sigma)).to(x)
+            level = torch.full_like(x[:1], sigma / 255)
+            with losses.half_precision(x.device):
                 estimate = torch.cat([net(p, p, torch.zeros_like(p), level).float() for p in y.split(1)])
             mse = (estimate.clamp(0, 1) - x).square().mean((1, 2, 3))
             scores[f"{name}-{sigma}"] = (-10 * mse.log10()).mean().item()
