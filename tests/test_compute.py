@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ import torch
 import slir
 from slir import tasks
 from slir.compute import memory_for_tiles, peak_memory, rows_that_fit, side_by_side, sparing
+from slir.compute.transforms import irfft2, rfft2
 from slir.defaults import demo_picture
 from slir.errors import FullError, SlirError
 
@@ -135,3 +139,42 @@ def test_peak_memory_is_that_of_this_process_alone() -> None:
     assert here is not None
     assert here > held.nbytes
     assert 50e6 < int(child.stdout) < here - held.nbytes / 4
+
+
+def _fresh(code: str, **own: str) -> subprocess.CompletedProcess:
+    """A new interpreter, in whose environment nothing but `own` is said about waiting."""
+    bare = {name: value for name, value in os.environ.items() if name not in slir._WAITING}
+    bare |= {"PYTHONPATH": str(Path(slir.__file__).parents[1]), **own}
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=bare)
+
+
+def test_threads_that_wait_sleep() -> None:
+    """As torch's own OpenMP says when it is loaded, be it GNU's or LLVM's, not just as we ask for it."""
+    said = _fresh("import slir, torch", OMP_DISPLAY_ENV="VERBOSE").stderr
+    assert re.findall(r"(?:GOMP_SPINCOUNT|KMP_BLOCKTIME) *= *'?(\d+)", said) == ["0"]
+
+
+@pytest.mark.parametrize("name", sorted(slir._WAITING))
+def test_how_threads_wait_is_the_users_to_say(name: str) -> None:
+    code = "import os, slir; print({name: os.environ[name] for name in slir._WAITING & os.environ.keys()})"
+    assert _fresh(code, **{name: "9"}).stdout.strip() == str({name: "9"})
+
+
+@pytest.mark.parametrize(("shape", "padded"), [((12, 15), None), ((3, 8, 7), (9, 10)), ((5, 6), (4, 6))])
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_transforms_are_those_of_torch(shape: tuple, padded: tuple[int, int] | None, kind: torch.dtype) -> None:
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=kind)
+    spectrum = rfft2(x, padded)
+    torch.testing.assert_close(spectrum, torch.fft.rfft2(x, s=padded))
+    size = padded or (shape[-2], shape[-1])
+    torch.testing.assert_close(irfft2(spectrum, size), torch.fft.irfft2(spectrum, s=size))
+
+
+def test_deblurring_on_a_cpu_makes_no_transform_of_two_axes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In which MKL's threads spin, whatever OpenMP is told: beside other work it took a hundred times as long."""
+    for name in ("rfft2", "irfft2", "fft2", "ifft2", "rfftn", "irfftn", "fftn", "ifftn"):
+        monkeypatch.delattr(torch.fft, name)
+    psf = np.outer(np.hanning(9), np.hanning(9)) / 16  # of too many values to be applied one by one
+    blurred = slir.operators.Blur(psf).forward(torch.from_numpy(demo_picture()[:96, :96, 0]).float())
+    noise = torch.randn(blurred.shape, generator=torch.Generator().manual_seed(0))
+    slir.deblur(blurred + noise, psf, sigma=1, data_range=255)

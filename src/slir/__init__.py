@@ -9,8 +9,17 @@ Arrays in, arrays out: NumPy or torch, grey or colour, same dtype and range. `sl
 your own. The names below are imported when they are first used, so `import slir` itself is quick.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+_WAITING = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY"}
+"""What OpenMP takes from the environment, when torch is imported, about threads that wait for each other."""
+
+if not _WAITING & os.environ.keys():
+    # They sleep. By default they spin for milliseconds, which beside other work multiplies the time by up to 25.
+    # Processes that this one starts inherit it.
+    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 
 _HOMES = {
     "denoise": "slir.tasks",

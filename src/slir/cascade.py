@@ -21,6 +21,7 @@ from torch import Tensor
 
 from slir.cells import Cells
 from slir.compute import chunks, replayed, rows_that_fit
+from slir.compute.transforms import irfft2, rfft2
 from slir.descriptors import dct_basis_on
 from slir.model import Pull, Wish, gathered
 from slir.operators import Blur, Downsample, Identity, Mask, Operator
@@ -137,12 +138,12 @@ def _mosaic(mask: Mask) -> Mask:
 
 def _field(shape: Shape) -> Tensor:
     """A random field whose amplitude falls as 1/frequency, as that of natural images does."""
-    white = torch.fft.rfft2(torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float32))
+    white = rfft2(torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float32))
     rows = torch.fft.fftfreq(shape[0], dtype=torch.float32)[:, None]
     cols = torch.fft.rfftfreq(shape[1], dtype=torch.float32)[None]
     amplitude = (rows.square() + cols.square() + (1 / 256) ** 2).rsqrt()
     amplitude[0, 0] = 0
-    field = torch.fft.irfft2(white * amplitude, s=shape)
+    field = irfft2(white * amplitude, s=shape)
     return 0.5 + field * (CONTRAST / field.std())
 
 

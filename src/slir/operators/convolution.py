@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from slir.compute.transforms import irfft2, rfft2
 from slir.errors import InputError
 from slir.operators.base import Hint, Shape
 
@@ -145,7 +146,7 @@ class Convolution:
                 out.add_(x[..., i : i + high, j : j + across], alpha=value)
             return out
         fast = (fast_length(height), fast_length(width))
-        out = torch.fft.irfft2(torch.fft.rfft2(x, s=fast) * self._spectrum(fast, x), s=fast)
+        out = irfft2(rfft2(x, s=fast) * self._spectrum(fast, x), s=fast)
         return out[..., tall - 1 : height, wide - 1 : width]
 
     def _valid_adjoint(self, y: Tensor) -> Tensor:
@@ -158,7 +159,7 @@ class Convolution:
             return out
         fast = (fast_length(height), fast_length(width))
         y = F.pad(y, (wide - 1, 0, tall - 1, 0))
-        out = torch.fft.irfft2(torch.fft.rfft2(y, s=fast) * self._spectrum(fast, y, kind="conjugate"), s=fast)
+        out = irfft2(rfft2(y, s=fast) * self._spectrum(fast, y, kind="conjugate"), s=fast)
         return out[..., :height, :width]
 
     def normal(self, x: Tensor) -> Tensor:
@@ -167,15 +168,15 @@ class Convolution:
             return self.adjoint(self.forward(x))
         height, width = x.shape[-2:]
         fast = (fast_length(height), fast_length(width))
-        blurred = torch.fft.irfft2(torch.fft.rfft2(x, s=fast) * self._spectrum(fast, x), s=fast)
+        blurred = irfft2(rfft2(x, s=fast) * self._spectrum(fast, x), s=fast)
         blurred *= self._seen((height, width), fast, x)
-        out = torch.fft.irfft2(torch.fft.rfft2(blurred) * self._spectrum(fast, x, kind="conjugate"), s=fast)
+        out = irfft2(rfft2(blurred) * self._spectrum(fast, x, kind="conjugate"), s=fast)
         return out[..., :height, :width]
 
     def _circular(self, x: Tensor, *, transpose: bool) -> Tensor:
         shape = (x.shape[-2], x.shape[-1])
         spectrum = self._spectrum(shape, x, shift=self.centre)
-        return torch.fft.irfft2(torch.fft.rfft2(x) * (spectrum.conj() if transpose else spectrum), s=shape)
+        return irfft2(rfft2(x) * (spectrum.conj() if transpose else spectrum), s=shape)
 
     def inverse_on_torus(self, like: Tensor, weight: float, ridge: float, smooth: float) -> Hint:
         """v -> (weight·BᵀB + ridge·I + smooth·∇ᵀ∇)⁻¹ v for images like this one, as if their borders met."""
@@ -187,7 +188,7 @@ class Convolution:
         divisor += ridge if smooth == 0 else roughness(shape, like, ridge, smooth)
 
         def apply(v: Tensor, factors: Tensor) -> Tensor:
-            return torch.fft.irfft2(torch.fft.rfft2(v, s=shape) * factors, s=shape)[..., :height, :width]
+            return irfft2(rfft2(v, s=shape) * factors, s=shape)[..., :height, :width]
 
         return Hint(apply, 1 / divisor)
 
@@ -208,7 +209,7 @@ class Convolution:
         if found is not None:
             return found
         padded = F.pad(self.psf.double(), (0, shape[1] - self.size[1], 0, shape[0] - self.size[0]))
-        spectrum = torch.fft.rfft2(padded.roll((-shift[0], -shift[1]), (0, 1)))
+        spectrum = rfft2(padded.roll((-shift[0], -shift[1]), (0, 1)))
         if kind == "power":
             return self._keep(key, spectrum.abs().square().to(like))
         complex_type = torch.complex128 if like.dtype == torch.float64 else torch.complex64

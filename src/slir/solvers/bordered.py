@@ -18,6 +18,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from slir.compute.transforms import irfft2, rfft2
 from slir.operators.base import Hint
 from slir.operators.convolution import Convolution, roughness
 from slir.solvers.cg import cg
@@ -39,11 +40,11 @@ def solve_bordered(blur: Convolution, rhs: Tensor, ridge: float, *, target: floa
     hidden = 1 - torus.seen
 
     def filtered(v: Tensor, gains: Tensor) -> Tensor:
-        return torch.fft.irfft2(torch.fft.rfft2(v) * gains, s=torus.shape).mul_(hidden)
+        return irfft2(rfft2(v) * gains, s=torus.shape).mul_(hidden)
 
     kept, lost = ridge * inverse, 1 / (ridge * inverse)
-    estimate = torch.fft.rfft2(rhs, s=torus.shape) * inverse  # of x, its transform
-    blurred = torch.fft.irfft2(estimate * torus.spectrum, s=torus.shape).mul_(hidden)
+    estimate = rfft2(rhs, s=torus.shape) * inverse  # of x, its transform
+    blurred = irfft2(estimate * torus.spectrum, s=torus.shape).mul_(hidden)
     found = cg(
         lambda v: filtered(v, kept),
         blurred,
@@ -51,8 +52,8 @@ def solve_bordered(blur: Convolution, rhs: Tensor, ridge: float, *, target: floa
         target=target,
         max_steps=max_steps - 1,
     )
-    estimate += torch.fft.rfft2(found.value) * torus.conjugate * inverse
-    x = torch.fft.irfft2(estimate, s=torus.shape)[:height, :width]
+    estimate += rfft2(found.value) * torus.conjugate * inverse
+    x = irfft2(estimate, s=torus.shape)[:height, :width]
     left = found.stats["residual"] * float(blurred.norm()) / max(float(rhs.norm()), 1e-30)
     return replace(found, value=x, stats={"steps": found.stats["steps"] + 1, "residual": left})
 
@@ -67,10 +68,10 @@ def smooth_hint(blur: Convolution, like: Tensor, gamma: float, ridge: float, smo
 
     def apply(v: Tensor, factors: Tensor) -> Tensor:
         inverse, lost = factors  # all that γ, ρ and w change: a recording is told of others by these alone
-        estimate = torch.fft.rfft2(v, s=torus.shape) * inverse
-        blurred = torch.fft.irfft2(estimate * torus.spectrum, s=torus.shape).mul_(hidden)
-        unseen = torch.fft.irfft2(torch.fft.rfft2(blurred) * lost, s=torus.shape).mul_(hidden)
-        estimate += torch.fft.rfft2(unseen) * torus.conjugate * inverse
-        return torch.fft.irfft2(estimate, s=torus.shape)[:height, :width]
+        estimate = rfft2(v, s=torus.shape) * inverse
+        blurred = irfft2(estimate * torus.spectrum, s=torus.shape).mul_(hidden)
+        unseen = irfft2(rfft2(blurred) * lost, s=torus.shape).mul_(hidden)
+        estimate += rfft2(unseen) * torus.conjugate * inverse
+        return irfft2(estimate, s=torus.shape)[:height, :width]
 
     return Hint(apply, torch.stack((1 / (gamma * whole), gamma * whole / rest)))

@@ -23,6 +23,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from slir.compute.transforms import irfft2, rfft2
+
 WINDOW, MOST_WINDOWS = 128, 7
 """Side of the windows, halved or doubled where image or PSF ask for it; and how many, at most, down and across."""
 LEAST_WINDOW = 64
@@ -106,7 +108,7 @@ def periodogram(y: Tensor, side: int) -> Tensor:
     rows, cols = (_starts(length, side) for length in y.shape)
     windows = torch.stack([y[row : row + side, col : col + side] for row in rows for col in cols])
     means = (windows * weight).sum((-2, -1), keepdim=True) / weight.sum()
-    spectra = torch.fft.rfft2((windows - means) * weight)
+    spectra = rfft2((windows - means) * weight)
     return (spectra.real.square() + spectra.imag.square()).mean(0)
 
 
@@ -144,8 +146,8 @@ def _through(psf: Tensor, scale: float, side: int) -> Tensor:
     overlap = torch.fft.irfft(torch.fft.rfft(bell, 2 * side).abs().square(), 2 * side)[:side]
     lags = torch.minimum(torch.arange(side), side - torch.arange(side)).to(psf.device)
     overlap = overlap[lags] / overlap[0]
-    correlation = torch.fft.irfft2(power, s=(side, side)) * torch.outer(overlap, overlap)
-    return torch.fft.rfft2(correlation).real.clamp(min=_NONE)
+    correlation = irfft2(power, s=(side, side)) * torch.outer(overlap, overlap)
+    return rfft2(correlation).real.clamp(min=_NONE)
 
 
 @lru_cache(maxsize=4)
