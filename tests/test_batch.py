@@ -12,6 +12,7 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -415,12 +416,44 @@ def test_estimates_grow_with_the_work(tree, tmp_path):
 
     job = Job("upsample", tree / "a.png", tmp_path / "out.png", sigma=0, threads=1)
     pace = calibrate(job)
-    assert 1e-7 < pace < 1e-3
+    assert 1e-7 < pace.each < 1e-3
     head = job.check()
     small = estimate(job, head, pace)
     large = estimate(job, head.scaled(4), pace)
-    assert large.seconds == pytest.approx(16 * small.seconds)
+    assert large.seconds - pace.fixed == pytest.approx(16 * (small.seconds - pace.fixed))
     assert large.memory > small.memory
+
+
+@pytest.mark.parametrize("colour", [False, True])
+@pytest.mark.parametrize("each", [1e-7, 3e-5, 1e-3])
+def test_timing_tells_what_a_pixel_takes_apart_from_the_rest(tree, tmp_path, monkeypatch, each, colour):
+    """Of any engine, here one that sets a clock of its own; in a second, where the smallest picture takes no longer."""
+    from slir import estimates, tasks
+
+    clock, sizes = [0.0], []
+
+    def denoise(pixels, *, channel_axis, **settings):
+        assert pixels.shape[2:] == ((3,) if colour else ())
+        clock[0] += (5.0 if not sizes else 0.02) + each * pixels.size
+        sizes.append(pixels.shape[0])
+
+    monkeypatch.setattr(tasks, "denoise", denoise)
+    monkeypatch.setattr(estimates, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    pace = estimates.calibrate(Job("denoise", tree / "a.png", tmp_path / "out.png"), colour=colour)
+    small = 64 if each == 1e-3 else 0
+    fixed = 0.0 if small else 0.02  # of one size alone nobody can tell
+    taken = each * (3 if colour else 1) + (0.02 / small**2 if small else 0)
+    assert (pace.fixed, pace.each) == (pytest.approx(fixed), pytest.approx(taken))
+    assert max(sizes) <= estimates.MOST
+    assert clock[0] - 5 <= estimates.PATIENCE + 2 * (0.02 + taken * 64**2)
+
+
+def test_nobody_is_warned_of_the_picture_that_is_timed(tree, tmp_path):
+    """Warnings are errors here."""
+    from slir.estimates import calibrate
+
+    wide = np.outer(np.hanning(17), np.hanning(17))
+    calibrate(Job("deblur", tree / "a.png", tmp_path / "out.png", sigma=20, threads=1, psf=wide / wide.sum()))
 
 
 # --- options from a file -------------------------------------------------------------------------------------------

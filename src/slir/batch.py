@@ -197,10 +197,10 @@ class Planned:
 
 
 def plan(jobs: Sequence[Job], *, policy: Policy = Policy()) -> Iterator[Planned]:  # noqa: B008  (frozen)
-    """Say what `run` would do with each job. Nothing is written; a small picture is restored to time it."""
-    from slir.estimates import calibrate, estimate
+    """Say what `run` would do with each job. Nothing is written; small pictures are restored to time it."""
+    from slir.estimates import Pace, calibrate, estimate
 
-    pace: float | None = None
+    paces: dict[bool, Pace] = {}  # of files in colour, and of others: the jobs of a batch differ in their files alone
     if len(jobs) > 1:
         jobs = [_alone(job) for job in jobs]
     for job in jobs:
@@ -210,8 +210,9 @@ def plan(jobs: Sequence[Job], *, policy: Policy = Policy()) -> Iterator[Planned]
                 yield Planned(job, "skipped", reason)
                 continue
             head = replace(job, output=_within_what_exists(job.output)).check()
-            pace = calibrate(job) if pace is None else pace  # the jobs of a batch differ in their files alone
-            yield Planned(job, "restored", head=head, estimate=estimate(job, head, pace))
+            if head.colour not in paces:
+                paces[head.colour] = calibrate(job, colour=head.colour)
+            yield Planned(job, "restored", head=head, estimate=estimate(job, head, paces[head.colour]))
         except SlirError as error:
             yield Planned(job, "failed", _reason(job, error), argument=getattr(error, "argument", ""))
 

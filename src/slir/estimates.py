@@ -1,29 +1,30 @@
-"""How long a restoration will take and how much memory: estimates, from a small one made on the spot."""
+"""How long a restoration will take and how much memory: estimates, from small ones made on the spot."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from math import isqrt
 from typing import Any
 
 import numpy as np
 
 from slir.compute.memory import CPU_TILES
 from slir.io import Head
-from slir.jobs import Job, load_model, parse_sigma, using_threads
+from slir.jobs import Job, caught, load_model, parse_sigma, using_threads
 from slir.streams import LARGE
 
-SIDE = 128
-"""Of the picture that is timed, in pixels of the result: the time a pixel hardly changes from there on."""
+PATIENCE = 1.0
+"""Seconds that timing may take once all is loaded; more only where the smallest picture does."""
+
+LEAST, MOST = 64, 1024
+"""Sides of the pictures that are timed, in pixels of the result."""
 
 BASE = 450 * 2**20
 """Bytes that Python, torch and a model take."""
 
 PER_PIXEL = 500
 """Bytes that a pixel of the result takes while it is restored, up to the size of a tile."""
-
-COLOUR = 2.0
-"""Colour costs as much as two grey pictures: its brightness, and two differences with half of the stages each."""
 
 
 @dataclass(frozen=True)
@@ -34,43 +35,63 @@ class Estimate:
     memory: int
 
 
-def estimate(job: Job, head: Head, pace: float) -> Estimate:
-    """For a file of which the head is known. pace : seconds a pixel, by `calibrate`."""
+@dataclass(frozen=True)
+class Pace:
+    """Seconds that a plane takes: `fixed`, and `each` for every pixel of the result."""
+
+    fixed: float
+    each: float
+
+
+def estimate(job: Job, head: Head, pace: Pace) -> Estimate:
+    """For a file of which the head is known. pace : of such files, by `calibrate`."""
     pixels = head.size[0] * head.size[1] * job.scale**2
     channels = 3 if head.colour else 1
     at_once = min(pixels, LARGE)  # larger planes are restored by windows
     held = at_once * channels * 8 + (at_once if head.large else pixels) * channels * 2 * head.dtype.itemsize
-    seconds = pace * pixels * head.planes * (COLOUR if head.colour else 1.0)
+    seconds = head.planes * (pace.fixed + pace.each * pixels)
     return Estimate(seconds, BASE + min(PER_PIXEL * pixels, CPU_TILES) + held)
 
 
-def calibrate(job: Job) -> float:
-    """Seconds that a pixel of a grey result takes on this machine: the job, done to a small picture of our own."""
-    small = max(16, -(-SIDE // job.scale))
+def calibrate(job: Job, *, colour: bool = False) -> Pace:
+    """On this machine, as busy as it is: the job, done to pictures of our own, as large as PATIENCE allows. What these
+    take beyond the smallest one is the cost of their pixels."""
+    small = max(16, LEAST // job.scale)
     if job.psf is not None and job.task == "deblur":
         small = max(small, *job.psf.shape)
-    _restore(job, small)  # once to load what is loaded once
-    start = time.perf_counter()
-    _restore(job, small)
-    return (time.perf_counter() - start) / (small * job.scale) ** 2
+    _seconds(job, small, colour)  # to load what is loaded once
+    end = time.perf_counter() + PATIENCE
+    first = pixels, seconds = (small * job.scale) ** 2, _seconds(job, small, colour)
+    while (growth := min((end - time.perf_counter()) / seconds, MOST**2 / pixels)) >= 1.5:
+        side = isqrt(int(growth * pixels)) // job.scale
+        pixels, seconds = (side * job.scale) ** 2, _seconds(job, side, colour)
+    more = pixels - first[0]
+    each = (seconds - first[1]) / more if more else 0.0
+    each = each if each > 0 else seconds / pixels  # there was no time for another, or the machine has hiccups
+    return Pace(max(0.0, seconds - each * pixels), each)
 
 
-def _restore(job: Job, side: int) -> None:
+def _seconds(job: Job, side: int, colour: bool) -> float:
     from slir import tasks
 
     rng = np.random.default_rng(0)
     rows, cols = np.mgrid[:side, :side]
-    texture = 128 + 60 * np.sin(rows / 3) * np.cos(cols / 5) + rng.normal(0, 8, (side, side))
-    pixels = texture.clip(0, 255).astype(np.float32)
-    own: dict[str, Any] = {"mask": rng.random(pixels.shape) < 0.2} if job.task == "inpaint" else job.own
+    texture = 128 + 60 * np.sin(rows / 3) * np.cos(cols / 5)
+    texture = np.stack([texture] * 3, -1) if colour else texture
+    pixels = (texture + rng.normal(0, 8, texture.shape)).clip(0, 255).astype(np.float32)
+    own: dict[str, Any] = {"mask": rng.random((side, side)) < 0.2} if job.task == "inpaint" else job.own
     kind, sigma = parse_sigma(job.sigma)
-    with using_threads(job.threads):
+    start = time.perf_counter()
+    with using_threads(job.threads), caught():  # what speaks against a texture of ours is nobody's concern
         getattr(tasks, job.task)(
             pixels,
             **own,
             sigma=sigma if kind == "name" else 8.0 if sigma else 0.0,
             model=load_model(job),
             data_range=255.0,
+            channel_axis=-1 if colour else None,
             device=job.device,
             rng=job.seed,
+            return_info=True if job.error_map else "stats",
         )
+    return time.perf_counter() - start
