@@ -298,10 +298,15 @@ def test_an_image_may_replace_itself(photo, calls):
 def test_bad_outputs_are_told_before_the_work(photo, tmp_path, calls):
     io.write(tmp_path / "deep.png", Picture(squares().astype(np.uint16)))
     assert "unknown suffix" in fails("denoise", photo, "-o", tmp_path / "out.bmp")
-    assert "does not exist" in fails("denoise", photo, "-o", tmp_path / "none" / "out.png")
+    assert "is a file, not a folder" in fails("denoise", photo, "-o", photo / "out.png")
     assert "Write out.png instead" in fails("denoise", tmp_path / "deep.png", "-o", tmp_path / "out.jpg")
     assert "no suffix" in fails("denoise", photo, "-o", tmp_path / "out")
     assert calls == []
+
+
+def test_folders_are_made_for_one_image_too(photo, tmp_path, calls):
+    run("denoise", photo, "-o", tmp_path / "new" / "deep" / "out.png")
+    assert io.read(tmp_path / "new" / "deep" / "out.png").size == (48, 48)
 
 
 def test_floats_need_their_range(tmp_path, calls):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -98,6 +98,8 @@ class Run:
             if reason is not None:
                 screen.report(batch.Report(job, "skipped", reason))
             else:
+                with suppress(OSError):  # the job's own check says why it cannot be written to
+                    job.output.parent.mkdir(parents=True, exist_ok=True)
                 with self._client() as client, progress_bar(quiet=self.quiet or self.json) as progress:
                     if client is None:
                         outcome = jobs.run(job, sidecar=self.sidecar, progress=progress or None)
