@@ -49,8 +49,7 @@ def write_model(path: str | Path, model: Model, *, tolerance: float = 0.0, half:
         for name in ("seen", "clean", "source"):
             tensors[f"bank{number}.{name}"] = getattr(bank, name).detach().cpu().contiguous()
     networks = [stage.network for stage in model.stages if isinstance(stage, KernelStage)]
-    header = {
-        "network": pack_network(networks[0], tensors) if networks else None,
+    header: dict[str, Any] = {
         "banks": [bank.provenance for bank in banks],
         "priors": [
             {
@@ -70,6 +69,8 @@ def write_model(path: str | Path, model: Model, *, tolerance: float = 0.0, half:
         "trust": pack_trust(model.trust, tensors),
         "examples": pack_examples(model.examples, tensors),
     }
+    if networks:
+        header["network"] = pack_network(networks[0], tensors)
     metadata = {"format": FORMAT, "version": str(VERSION), "slir": slir.__version__, "model": json.dumps(header)}
     contents = _canonical(save(tensors, metadata=metadata))
     with whole_file(path) as temporary:
@@ -144,7 +145,7 @@ def _model(tensors: dict[str, Any], header: dict[str, Any]) -> Model:
         priors.append(Prior(banks[own["bank"]], descriptor, weights, own["view"]))
     stages: list[AnyStage] = []
     unpacker = Unpacker(tensors)
-    network = unpack_network(header["network"], tensors) if header.get("network") else None
+    network = unpack_network(header["network"], tensors) if "network" in header else None
     for number, own in enumerate(header["stages"]):
         own = dict(own)
         kind = own.pop("kind", "paper")
