@@ -16,9 +16,12 @@ from slir.cells import (
     Cells,
     DirectionCells,
     MixtureCells,
+    NearestCells,
     OneCell,
+    ScoredCells,
     TreeCells,
     direction_cells,
+    nearest_cells,
     tree_cells,
 )
 from slir.mixture import Mixture
@@ -57,6 +60,7 @@ def mixture_cells(d: int = D) -> MixtureCells:
 KINDS: dict[str, Callable[[], Cells]] = {
     "one": OneCell,
     "mixture": mixture_cells,
+    "nearest": lambda: nearest_cells(samples(400), 9, generator=seeded()),
     "directions": lambda: direction_cells(samples(400), 5, generator=seeded()),
     "tree": lambda: tree_cells(samples(400), 3, directions=3, generator=seeded()),
 }
@@ -74,7 +78,7 @@ def test_cells_are_numbered_from_zero(kind: str) -> None:
     assert found.dtype == torch.int64
     assert int(found.min()) >= 0
     assert int(found.max()) < cells.count
-    assert cells.count == {"one": 1, "mixture": 5, "directions": 20, "tree": 8}[kind]
+    assert cells.count == {"one": 1, "mixture": 5, "nearest": 9, "directions": 20, "tree": 8}[kind]
 
 
 @every_kind
@@ -109,7 +113,7 @@ def test_members_belong_to_their_cell(kind: str, count: int) -> None:
     assert len(found.between.unique()) == len(found.between)
 
 
-@every_kind
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"nearest"}))
 def test_signs_do_not_matter(kind: str) -> None:
     """A patch and its negative belong together: all tests are quadratic."""
     features = samples(300, seed=3)
@@ -134,7 +138,7 @@ def test_to_moves_every_tensor(kind: str) -> None:
     assert moved.count == cells.count
     tensors = [value for value in vars(moved).values() if isinstance(value, Tensor)]
     assert all(tensor.device.type == "meta" for tensor in tensors)
-    assert len(tensors) == {"one": 0, "mixture": 1, "directions": 2, "tree": 3}[kind]
+    assert len(tensors) == {"one": 0, "mixture": 1, "nearest": 1, "directions": 2, "tree": 3}[kind]
 
 
 @every_kind
@@ -178,19 +182,26 @@ def test_errors_blur_the_cells() -> None:
     assert bool((blurred == 1).all())
 
 
-def test_soft_borders(monkeypatch: pytest.MonkeyPatch) -> None:
+def soft(kind: str) -> ScoredCells:
+    cells = KINDS[kind]()
+    assert isinstance(cells, ScoredCells)
+    return cells
+
+
+@pytest.mark.parametrize(("kind", "width"), [("mixture", 2.0), ("nearest", 0.5)])
+def test_soft_borders(monkeypatch: pytest.MonkeyPatch, kind: str, width: float) -> None:
     """One row at a time, with borders so wide that a third cell is often within them."""
-    monkeypatch.setattr(cells_module, "WIDTH", 2.0)
-    cells, features = mixture_cells(), samples(3000, seed=8)
+    monkeypatch.setattr(cells_module, "WIDTH", width)
+    cells, features = soft(kind), samples(3000, seed=8)
     found = cells.members(features)
-    joint = torch.cat(list(cells._joints(features)), 1).double().numpy()
+    joint = torch.cat(list(cells.scores(features)), 1).double().numpy()
     thirds = 0
     between = dict(zip(found.between.tolist(), zip(found.other.tolist(), found.share.tolist())))
     for row, scores in enumerate(joint.T):
         first, second, third = np.argsort(-scores)[:3]
-        beyond = max(scores[third], scores[first] - 2.0)
+        beyond = max(scores[third], scores[first] - width)
         above = max(scores[second] - beyond, 0)
-        thirds += scores[third] > scores[first] - 2.0
+        thirds += scores[third] > scores[first] - width
         other, share = between.get(row, (second, 0.0))
         assert found.cell[row] == first
         assert other == second
@@ -199,9 +210,10 @@ def test_soft_borders(monkeypatch: pytest.MonkeyPatch) -> None:
     assert thirds > 100
 
 
-def test_what_is_made_of_a_patch_changes_steadily() -> None:
+@pytest.mark.parametrize("kind", ["mixture", "nearest"])
+def test_what_is_made_of_a_patch_changes_steadily(kind: str) -> None:
     """On the way from one patch to another the cell jumps, and with it a map; but not what is predicted."""
-    cells = mixture_cells()
+    cells = soft(kind)
     maps = torch.from_numpy(rng(1).normal(size=(cells.count, D, 3))).float()
     features = samples(60, seed=9).double()
     labels = cells.assign(features.float())
@@ -230,6 +242,47 @@ def test_what_is_made_of_a_patch_changes_steadily() -> None:
         jumps += 1
     assert jumps > 20
     assert len(set(labels.tolist())) > 2
+
+
+# Nearest centres
+
+
+def test_nearest_cells_against_brute_force() -> None:
+    cells, features = nearest_cells(samples(600), 12, generator=seeded()), samples(300, seed=7)
+    apart = (features.double()[:, None] - cells.centres.double()).norm(dim=2)
+    assert torch.equal(cells.assign(features), apart.argmin(1))
+    assert len(cells.assign(features).unique()) > 6
+
+
+def test_patches_of_opposite_sign_are_of_different_cells() -> None:
+    features = torch.cat([samples(300), -samples(300)])
+    cells = nearest_cells(features, 20, generator=seeded())
+    lively = features[features.norm(dim=1) > features.norm(dim=1).median()]
+    assert float((cells.assign(lively) != cells.assign(-lively)).float().mean()) > 0.9
+
+
+def test_k_means_finds_clusters_that_are_far_apart() -> None:
+    """Each centre is the mean of its members, and rounds lower the squared distance."""
+    centres = 50 * samples(6, seed=3)
+    features = (centres[:, None] + 0.1 * samples(6 * 50).view(6, 50, D)).reshape(-1, D)
+    distance = []
+    for rounds in (0, 1, 10):
+        cells = nearest_cells(features, 12, rounds=rounds, generator=seeded())
+        label = cells.assign(features)
+        distance.append(float((features - cells.centres[label]).square().sum()))
+    assert distance[0] > distance[1] > distance[2]
+    cells = nearest_cells(features, 12, rounds=30, generator=seeded())
+    label = cells.assign(features)
+    means = torch.stack([features[label == c].mean(0) for c in range(cells.count)])
+    torch.testing.assert_close(cells.centres, means, rtol=1e-4, atol=1e-4)
+
+
+def test_centres_without_members_are_left_out() -> None:
+    """Equal patches, of which flat pictures have many, are one cell; of few patches there are few cells."""
+    assert nearest_cells(torch.zeros(100, D), 8, generator=seeded()).count == 1
+    assert nearest_cells(samples(5), 8, generator=seeded()).count <= 5
+    cells = nearest_cells(torch.cat([torch.zeros(300, D), samples(40)]), 16, generator=seeded())
+    assert int(torch.bincount(cells.assign(torch.cat([torch.zeros(300, D), samples(40)]))).min()) > 0
 
 
 # Directions
@@ -411,11 +464,13 @@ def test_fewer_directions_than_dimensions_are_the_telling_ones() -> None:
 # Determinism and precision
 
 
-@pytest.mark.parametrize("kind", ["directions", "tree"])
+@pytest.mark.parametrize("kind", ["nearest", "directions", "tree"])
 def test_training_depends_on_its_generator_alone(kind: str) -> None:
     def train(seed: int) -> Cells:
         if kind == "tree":
             return tree_cells(samples(800), 3, generator=seeded(seed), directions=3)
+        if kind == "nearest":
+            return nearest_cells(samples(800), 6, generator=seeded(seed))
         return direction_cells(samples(800), 6, generator=seeded(seed))
 
     torch.manual_seed(0)
@@ -423,17 +478,19 @@ def test_training_depends_on_its_generator_alone(kind: str) -> None:
     torch.manual_seed(1)
     two = train(3)
     assert all(torch.equal(a, b) for a, b in zip(vars(one).values(), vars(two).values()))
-    if kind == "directions":  # the tree draws nothing
-        assert not torch.equal(train(4).axes, one.axes)  # type: ignore[attr-defined]
+    if kind != "tree":  # which draws nothing
+        assert not torch.equal(next(iter(vars(train(4)).values())), next(iter(vars(one).values())))
 
 
-@pytest.mark.parametrize("kind", ["directions", "tree"])
+@pytest.mark.parametrize("kind", ["nearest", "directions", "tree"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_cells_keep_the_precision_they_are_trained_in(kind: str, dtype: torch.dtype) -> None:
     features = samples(800).to(dtype)
     cells: Cells
     if kind == "tree":
         cells = tree_cells(features, 3, generator=seeded(), directions=3)
+    elif kind == "nearest":
+        cells = nearest_cells(features, 6, generator=seeded())
     else:
         cells = direction_cells(features, 6, generator=seeded())
     assert {value.dtype for value in vars(cells).values()} == {dtype}
@@ -455,6 +512,8 @@ def test_single_precision_is_enough_at_any_scale(kind: str, scale: float) -> Non
             return MixtureCells(Mixture(own.weights, own.axes, c**2 * own.spread), c**2 * error)
         if kind == "tree":
             return tree_cells(c * features, 3, generator=seeded(), directions=3)
+        if kind == "nearest":
+            return nearest_cells(c * features, 5, generator=seeded())
         return direction_cells(c * features, 5, generator=seeded())
 
     same = trained(scale).assign(scale * features) == trained(1.0).assign(features)

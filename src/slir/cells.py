@@ -15,12 +15,16 @@ import torch
 from torch import Tensor
 
 from slir.mixture import Mixture, QuickLikelihood
+from slir.recipes import ROUNDING
 
 WIDTH = 0.02
 """How much likelier, in nats, a patch's cell has to be than the next for the patch to belong to it alone."""
 
 ROOM = 8
 """On a GPU, where sizes have to be known beforehand, one patch in so many may lie between two cells."""
+
+CHUNK = {True: 2048, False: 65536}
+"""Rows that are compared with all centres at a time, on a CPU and elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +70,43 @@ class OneCell(Cells):
         return self
 
 
+class ScoredCells(Cells):
+    """Cells of which each gives a sample a score; the sample belongs to the cell with the highest one.
+
+    The scale of the scores is that of a log-likelihood: a lead of `WIDTH` is what borders are wide.
+    """
+
+    @abstractmethod
+    def scores(self, features: Tensor) -> Iterator[Tensor]:
+        """The scores of all cells, one chunk of rows after the other: (P, d) -> (K, p) each."""
+
+    def assign(self, features: Tensor) -> Tensor:
+        return torch.cat([scores.argmax(0) for scores in self.scores(features)])
+
+    def members(self, features: Tensor) -> Membership:
+        """Where a second cell scores nearly as high as the first, both have a say, the second with the share
+
+            s = u₂ / (u₁ + u₂),    u_i = ℓ_i − max(ℓ₃, ℓ₁ − WIDTH), no less than 0
+
+        of the three largest scores ℓ. So it is ½ where the two are equally likely, and 0 where the second is
+        about to be another one: what is made of a patch changes steadily with it, and rounding never decides.
+        """
+        cells, between, others, shares, start = [], [], [], [], 0
+        for scores in self.scores(features):
+            first, cell = scores.max(0)
+            scores.scatter_(0, cell[None], -torch.inf)
+            near = _nearest_to_a_border(first - scores.amax(0))
+            other, share = _rivals(first[near], scores[:, near])
+            cells.append(cell)
+            between.append(near + start)
+            others.append(other)
+            shares.append(share)
+            start += len(cell)
+        return Membership(*map(torch.cat, (cells, between, others, shares)))
+
+
 @dataclass(frozen=True)
-class MixtureCells(Cells):
+class MixtureCells(ScoredCells):
     """Cell c where component c of a mixture of clean patches, widened by the estimate's error, is the likeliest:
 
         c(f) = argmax_c  log π_c + log N(f; 0, Σ_c + E)
@@ -89,32 +128,8 @@ class MixtureCells(Cells):
     def likelihood(self) -> QuickLikelihood:
         return QuickLikelihood(self.mixture.blurred(self.error))
 
-    def assign(self, features: Tensor) -> Tensor:
-        return torch.cat([joint.argmax(0) for joint in self._joints(features)])
-
-    def members(self, features: Tensor) -> Membership:
-        """Where a second cell is nearly as likely as the first, both have a say, the second with the share
-
-            s = u₂ / (u₁ + u₂),    u_i = ℓ_i − max(ℓ₃, ℓ₁ − WIDTH), no less than 0
-
-        of the three largest log-likelihoods ℓ. So it is ½ where the two are equally likely, and 0 where the second is
-        about to be another one: what is made of a patch changes steadily with it, and rounding never decides.
-        """
-        cells, between, others, shares, start = [], [], [], [], 0
-        for joint in self._joints(features):
-            first, cell = joint.max(0)
-            joint.scatter_(0, cell[None], -torch.inf)
-            near = _nearest_to_a_border(first - joint.amax(0))
-            other, share = _rivals(first[near], joint[:, near])
-            cells.append(cell)
-            between.append(near + start)
-            others.append(other)
-            shares.append(share)
-            start += len(cell)
-        return Membership(*map(torch.cat, (cells, between, others, shares)))
-
-    def _joints(self, features: Tensor) -> Iterator[Tensor]:
-        """The log-likelihoods of a chunk of rows after the other, (K, p)."""
+    def scores(self, features: Tensor) -> Iterator[Tensor]:
+        """The log-likelihoods of the components."""
         return (self.likelihood(few.T.contiguous()) for few in features.split(self.likelihood.chunk))
 
     def to(self, device: torch.device | str, moved: dict[int, Any] | None = None) -> MixtureCells:
@@ -138,6 +153,51 @@ def _rivals(first: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
     beyond = torch.maximum(third, first - WIDTH)
     own, rival = first - beyond, (second - beyond).clamp_(min=0)
     return other, (rival / (own + rival)).nan_to_num_(0.0)
+
+
+@dataclass(frozen=True)
+class NearestCells(ScoredCells):
+    """Cell c where centre c is the nearest:  c(f) = argmin_c ‖f − m_c‖.
+
+    The scores are −log(‖f − m_c‖² + r²), with r the length of f's error from rounding to 8 bits. So the width of a
+    border is a share of the distance to the centres: dense centres have narrow borders.
+
+    centres: m (K, d), of features of pictures whose range is 1.
+    """
+
+    centres: Tensor
+
+    @property
+    def count(self) -> int:  # type: ignore[override]
+        return len(self.centres)
+
+    def scores(self, features: Tensor) -> Iterator[Tensor]:
+        lengths = self.centres.square().sum(1, keepdim=True)  # (K, 1)
+        floor = self.centres.shape[1] * ROUNDING**2
+        for few in features.split(CHUNK[features.device.type == "cpu"]):
+            squares = torch.addmm(lengths + few.square().sum(1), self.centres, few.T, alpha=-2)
+            yield squares.clamp_(min=0).add_(floor).log_().neg_()
+
+    def to(self, device: torch.device | str, moved: dict[int, Any] | None = None) -> NearestCells:
+        return NearestCells(self.centres.to(device))
+
+
+def nearest_cells(features: Tensor, count: int, *, rounds: int = 10, generator: torch.Generator) -> NearestCells:
+    """k-means by Lloyd's algorithm: features (P, d) -> at most `count` cells.
+
+    The first centres are samples. A centre without members moves to a sample; in the end it is left out.
+    """
+
+    def sampled(number: int) -> Tensor:
+        return features[torch.randperm(len(features), generator=generator)[:number].to(features.device)]
+
+    cells = NearestCells(sampled(count))
+    for _ in range(rounds):
+        label = cells.assign(features)
+        sums = torch.zeros_like(cells.centres).index_add_(0, label, features)
+        sizes = torch.bincount(label, minlength=cells.count)[:, None]
+        cells = NearestCells(torch.where(sizes > 0, sums / sizes.clamp(min=1), sampled(cells.count)))
+    return NearestCells(cells.centres[torch.bincount(cells.assign(features), minlength=cells.count) > 0])
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from slir.cascade import BankWeights, CellMaps, LearntStage, Regression
-from slir.cells import Cells, DirectionCells, MixtureCells, OneCell, TreeCells
+from slir.cells import Cells, DirectionCells, MixtureCells, NearestCells, OneCell, TreeCells
 from slir.mixture import Mixture
 from slir.views import view_from
 from slir.weights import WEIGHTS
@@ -77,6 +77,9 @@ class Packer:
             for part in ("directions", "gains", "bounds"):
                 self._put(f"{name}.{part}", getattr(cells, part))
             return {"kind": "tree"}
+        if isinstance(cells, NearestCells):
+            self._put(f"{name}.centres", cells.centres)
+            return {"kind": "nearest"}
         if isinstance(cells, DirectionCells):
             for part in ("axes", "bounds"):
                 self._put(f"{name}.{part}", getattr(cells, part))
@@ -138,6 +141,8 @@ class Unpacker:
             return MixtureCells(self._mixtures[number], self._get(f"{name}.error"))
         if own["kind"] == "tree":
             return TreeCells(*(self._get(f"{name}.{part}") for part in ("directions", "gains", "bounds")))
+        if own["kind"] == "nearest":
+            return NearestCells(self._get(f"{name}.centres"))
         if own["kind"] == "directions":
             return DirectionCells(*(self._get(f"{name}.{part}") for part in ("axes", "bounds")))
         return OneCell()

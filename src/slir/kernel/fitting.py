@@ -24,7 +24,7 @@ from slir.arrays import grey_plane
 from slir.bank import image_hash
 from slir.carrying import Untaught
 from slir.cascade import CellMaps, LearntStage, cell_features
-from slir.cells import DirectionCells, direction_cells
+from slir.cells import nearest_cells
 from slir.compute import pick_device
 from slir.errors import InputError
 from slir.families import Family
@@ -39,8 +39,8 @@ from slir.weights.cell_ridge import Sums, fit_cell_ridge
 SIDE = 192
 """Side of the crops that pictures are cut into."""
 
-AXES, BANDS = 64, 4
-"""Directions of patches and bands of contrast, which make up the cells."""
+DRAWS, CELLS = 80, 512
+"""Degraded crops that are learnt from, and kinds of patches that are told apart, where nothing else is said."""
 
 PILOT = 8
 """Crops that the cells are found from."""
@@ -65,8 +65,8 @@ def fit_on_top(
     family: Family,
     base: Model,
     *,
-    draws: int = 80,
-    cells: int = AXES * BANDS,
+    draws: int = DRAWS,
+    cells: int = CELLS,
     names: Sequence[str] | None = None,
     seed: int = 0,
     device: str | torch.device | None = None,
@@ -95,7 +95,8 @@ def fit_on_top(
     stage = LearntStage(Untaught(), (Estimate(), Before(name=DATA)), error=1.0, level=0.0)
     moved = base.to(target)
     first = [restore_crop(crop, family, moved, generator) for crop in crops[:: -(-len(crops) // PILOT)]]
-    partition = find_cells([pairs_of(*own, stage)[1] for own in first], cells, generator)
+    features = torch.cat([cell_features(pairs_of(*own, stage)[1]) for own in first])
+    partition = nearest_cells(features, cells, generator=generator)
     sums: Sums | None = None
     for number, crop in enumerate(crops):
         if progress:
@@ -169,9 +170,3 @@ def pairs_of(state: State, clean: Tensor, stage: LearntStage) -> tuple[Tensor, T
     images, _ = look(state, stage.views, stage.error)
     seen, patches = stage.features(images, state.z, grid)
     return seen, patches, grid.extract(clean) - patches
-
-
-def find_cells(patches: Sequence[Tensor], cells: int, generator: torch.Generator) -> DirectionCells:
-    """Kinds of patches: directions by k-means, each in bands of contrast."""
-    features = torch.cat([cell_features(part) for part in patches])
-    return direction_cells(features, max(1, cells // BANDS), bands=BANDS, generator=generator)
