@@ -16,7 +16,6 @@ from slir.cells import (
     Cells,
     DirectionCells,
     MixtureCells,
-    NearestCells,
     OneCell,
     ScoredCells,
     TreeCells,

@@ -446,6 +446,30 @@ def test_fit_a_cascade(folder, tmp_path, fitted, words, kind):
         assert named["operator"].describe()["kind"] == kind
 
 
+def test_fit_on_top_of_a_kernel(folder, tmp_path, fitted):
+    """Without further options the defaults of the method, which differ from a cascade's."""
+    from slir.kernel.fitting import CELLS, DRAWS
+
+    words = ("fit", folder, "-o", tmp_path / "m.safetensors", "--task", "denoise", "--method", "kernel", "--force")
+    words += ("--base", "kernel.safetensors")
+    assert f"from {DRAWS} crops of 3 images" in run(*words).stdout
+    assert "from 9 crops of 3 images" in run(*words, "--crops", 9, "--cells", 5, "--seed", 3).stdout
+    first, second = (named for _, named in fitted)
+    assert (first["method"], str(first["base"]), first["task"]) == ("kernel", "kernel.safetensors", "denoise")
+    assert first["names"] == ["a.jpg", "b.png", "c.tif"]
+    assert (first["draws"], first["cells"], first["seed"]) == (DRAWS, CELLS, 0)
+    assert (second["draws"], second["cells"], second["seed"]) == (9, 5, 3)
+
+
+def test_fit_wants_a_base_with_the_kernel_alone(folder, tmp_path, fitted):
+    words = ("fit", folder, "-o", tmp_path / "m.safetensors", "--task", "denoise")
+    assert "--base must be given with --method kernel" in fails(*words, "--method", "kernel")
+    assert "given with --method cascade" in fails(*words, "--base", "kernel.safetensors")
+    cluster = ("--method", "kernel", "--base", "kernel.safetensors", "--cluster", "local")
+    assert "--cluster must be left out with --method kernel" in fails(*words, *cluster)
+    assert fitted == []
+
+
 def test_fit_refuses_what_it_cannot_learn_from(folder, tmp_path, fitted):
     (tmp_path / "empty").mkdir()
     out = ("-o", tmp_path / "m.safetensors", "--sigma", 25)

@@ -43,11 +43,25 @@ def fit(
         str | None, typer.Option(metavar="PERCENT%", help="Instead of --mask: this share of the pixels, at random.")
     ] = None,
     method: Annotated[
-        Literal["cascade", "paper"],
-        typer.Option(help="cascade: learnt stages, for any blur, filter or mask unless one is named; paper: a bank."),
+        Literal["cascade", "kernel", "paper"],
+        typer.Option(
+            help="cascade: learnt stages, for any blur, filter or mask unless one is named; kernel: one stage, in "
+            "closed form, on top of the network of --base; paper: a bank."
+        ),
     ] = "cascade",
-    crops: Annotated[int, typer.Option(min=4, help="cascade: how many crops to learn from. More are better.")] = 64,
-    cells: Annotated[int, typer.Option(min=1, help="cascade: kinds of patches that are told apart.")] = 100,
+    base: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="kernel: a model with a learnt kernel, to be improved.")
+    ] = None,
+    crops: Annotated[
+        int | None,
+        typer.Option(
+            min=4, help="cascade, kernel: how many crops to learn from, by default 64 and 80. More are better."
+        ),
+    ] = None,
+    cells: Annotated[
+        int | None,
+        typer.Option(min=1, help="cascade, kernel: kinds of patches that are told apart, by default 100 and 512."),
+    ] = None,
     stages: Annotated[
         int | None, typer.Option(min=1, help="cascade: how many; by default what suits the task.")
     ] = None,
@@ -89,6 +103,7 @@ def fit(
     slir fit photos/ -o shaken.safetensors --task deblur --psf psf.png --sigma 1%
     slir fit photos/ -o large.safetensors --task upsample --factor 3 --crops 200
     slir fit scans/ -o holes.safetensors --task inpaint --missing 80%
+    slir fit scans/ -o scans.safetensors --task denoise --method kernel --base kernel.safetensors
     slir fit photos/ -o paper.safetensors --task denoise --method paper --sigma 25
     slir fit photos/ -o mine.safetensors --task deblur --crops 1000 --cluster tcp://10.0.0.1:8786
     """
@@ -104,9 +119,13 @@ def fit(
     )
     if method == "paper":
         degradation.check_whole("--method paper")
-        if cluster is not None:
-            remedy = "Its bank is drawn in seconds; leave the cluster out."
-            raise InputError("--cluster", "be left out with --method paper", cluster, remedy)
+    if method != "cascade" and cluster is not None:
+        remedy = "One machine is enough for it; leave the cluster out."
+        raise InputError("--cluster", f"be left out with --method {method}", cluster, remedy)
+    if (method == "kernel") != (base is not None):
+        rule = "be given with --method kernel, and with no other"
+        found = "missing" if base is None else f"given with --method {method}"
+        raise InputError("--base", rule, found, "Pass --method kernel --base FILE.")
     degradation.check()
     if method == "paper" and sigma is None:
         raise InputError("--sigma", "be given with --method paper", "missing", "Pass the noise to expect, such as 1%.")
@@ -122,7 +141,16 @@ def fit(
         operator = degradation.operator(whole=method == "paper")
         settings: dict[str, Any] = {"loss": loss, "weights": weights, "m": patches}
         if method == "cascade":
+            crops = 64 if crops is None else crops
+            cells = 100 if cells is None else cells
             settings = {"crops": crops, "cells": cells, "stages": stages, "cluster": cluster}
+        if method == "kernel":
+            from slir.kernel.fitting import CELLS, DRAWS
+
+            crops = DRAWS if crops is None else crops
+            names = [path.name for path in paths]
+            settings = {"base": base, "draws": crops, "cells": cells or CELLS, "names": names}
+        if method != "paper":
             settings["progress"] = progress or None
         with options.as_options():
             model = slir.fit(
@@ -137,7 +165,7 @@ def fit(
                 **settings,
             )
     model.save(str(output))
-    what = f"{crops} crops" if method == "cascade" else f"{patches} patches"
+    what = f"{crops} crops" if method != "paper" else f"{patches} patches"
     count = "1 image" if len(paths) == 1 else f"{len(paths)} images"
     taken = show.seconds(time.perf_counter() - start)
     show.done(f"learnt to {task} from {what} of {count} ({taken}) -> {output}", quiet=quiet)

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     import numpy as np
 
 DataRange = float | tuple[float, float] | None
-_ARGUMENTS = ("sigma", "psf", "factor", "antialias", "mask", "model", "data_range", "device", "threads", "cluster")
+_ARGUMENTS = (
+    "sigma", "psf", "factor", "antialias", "mask", "model", "base", "data_range", "device", "threads", "cluster",
+)  # fmt: skip
 
 Sigma = Annotated[
     str,

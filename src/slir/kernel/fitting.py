@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,13 +26,12 @@ from slir.arrays import grey_plane
 from slir.bank import image_hash
 from slir.carrying import Untaught
 from slir.cascade import CellMaps, LearntStage, cell_features
-from slir.cells import nearest_cells
+from slir.cells import Cells, nearest_cells
 from slir.compute import pick_device
 from slir.errors import InputError
 from slir.families import Family
 from slir.kernel.stage import DATA, KernelStage
 from slir.model import Model
-from slir.patches import PatchGrid
 from slir.restoration import advance, begin
 from slir.trust.examples import draw_examples
 from slir.views import Before, Estimate, State, look
@@ -49,21 +50,26 @@ FOLDS = 4
 """Groups of crops; the strength of the ridge is chosen by leaving each of them out."""
 
 MIN_SIDE = 32
+"""Least side of a picture."""
+
+STAGE = LearntStage(Untaught(), (Estimate(), Before(name=DATA)), error=1.0, level=0.0)
+"""The stage on top, before it is fitted: it sees the network's patch and what is left over, and keeps z."""
 
 
 @dataclass(frozen=True)
 class Crop:
-    """A clean crop (H, W) in [0, 1] and the fold that it belongs to."""
+    """A clean crop (H, W) in [0, 1], the fold that it belongs to, and the seed of its degradation."""
 
     clean: Tensor
     fold: int
+    seed: int
 
 
 @torch.no_grad()
 def fit_on_top(
     images: Sequence[np.ndarray | Tensor],
     family: Family,
-    base: Model,
+    base: Model | str | PathLike | None = None,
     *,
     draws: int = DRAWS,
     cells: int = CELLS,
@@ -72,14 +78,20 @@ def fit_on_top(
     device: str | torch.device | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Model:
-    """A model that restores pictures like `images` better than `base` does, which has a learnt kernel.
+    """Fit the closed-form stage on top of a learnt kernel to pictures of one kind.
 
     images: clean pictures, grey or colour, integer or float in [0, 1]. family: what they are to be degraded by.
+    base: a model with a learnt kernel, or the path of one. A closed-form stage that it has already is replaced.
     draws: degraded crops to learn from; a few hundred change little. cells: kinds of patches, each with a map of its
         own; more of them need more pictures. names: of the pictures, for explanations.
+
+    What is learnt from a crop are sums over its patches, and the crop's seed decides its degradation. So the sums of
+    two sets of crops add up to the sums of all (`sums_of`), wherever they are made.
     """
-    if not isinstance(base.stages[-1], KernelStage):
-        raise InputError("base", "be a model with a learnt kernel", repr(base), "Leave it out: slir ships one.")
+    kernel = learnt_kernel(base)
+    for name, value in (("draws", draws), ("cells", cells)):
+        if value < 1:
+            raise InputError(name, "be at least 1", value, "Leave it out for the default.")
     planes = [grey_plane(image, f"images[{i}]") for i, image in enumerate(images)]
     if not planes:
         raise InputError("images", "hold at least one picture", "empty", "Four pictures of a kind are a good start.")
@@ -89,28 +101,20 @@ def fit_on_top(
             raise InputError(
                 f"images[{number}]", f"have at least {MIN_SIDE} pixels a side", found, "Pass a larger one."
             )
+    called = [f"images[{i}]" for i in range(len(planes))] if names is None else list(names)
+    if len(called) != len(planes):
+        raise InputError("names", f"hold one name for each of the {len(planes)} images", len(called), "See images.")
     generator = torch.Generator().manual_seed(seed)
     target = pick_device(device)
+    moved = kernel.to(target)
     crops = cut(planes, draws, generator)
-    stage = LearntStage(Untaught(), (Estimate(), Before(name=DATA)), error=1.0, level=0.0)
-    moved = base.to(target)
-    first = [restore_crop(crop, family, moved, generator) for crop in crops[:: -(-len(crops) // PILOT)]]
-    features = torch.cat([cell_features(pairs_of(*own, stage)[1]) for own in first])
-    partition = nearest_cells(features, cells, generator=generator)
-    sums: Sums | None = None
-    for number, crop in enumerate(crops):
-        if progress:
-            progress(number, len(crops), "fitting")
-        seen, patches, wanted = pairs_of(*restore_crop(crop, family, moved, generator), stage)
-        sums = sums or Sums(FOLDS, partition.count, seen.shape[1], wanted.shape[1], target)
-        sums.add(crop.fold, partition.assign(cell_features(patches)), seen, wanted)
-    assert sums is not None  # there is at least one crop
-    solved = fit_cell_ridge(sums)
-    top = replace(stage, regression=CellMaps(partition, solved.maps, solved.moment))
-    called = [f"images[{i}]" for i in range(len(planes))] if names is None else list(names)
+    pilot = [pairs_of(*restore_crop(crop, family, moved))[1] for crop in crops[:: -(-len(crops) // PILOT)]]
+    partition = nearest_cells(torch.cat([cell_features(patches) for patches in pilot]), cells, generator=generator)
+    solved = fit_cell_ridge(sums_of(crops, family, moved, partition, progress))
+    top = replace(STAGE, regression=CellMaps(partition, solved.maps, solved.moment))
     examples = draw_examples(
         planes, called, lambda clean: partition.assign(cell_features(clean.to(target))).cpu(),
-        size=stage.size, unit=1.0, generator=generator,
+        size=STAGE.size, unit=1.0, generator=generator,
     )  # fmt: skip
     provenance: dict[str, Any] = {
         "method": "kernel",
@@ -122,11 +126,27 @@ def fit_on_top(
         "cells": partition.count,
         "ridge": {"lam": solved.lam, "tau": solved.tau},
         "held_out_error": {"before": solved.before**0.5, "after": solved.loss**0.5},
-        "base": base.provenance,
+        "base": kernel.provenance,
     }
     if progress:
         progress(len(crops), len(crops), "fitting")
     return Model((*moved.stages, top), provenance, examples=examples)
+
+
+def learnt_kernel(base: Model | str | PathLike | None) -> Model:
+    """The stages of a learnt kernel, from a model or a model file."""
+    if base is None:
+        remedy = "slir ships none yet. Pass base='kernel.safetensors', say."
+        raise InputError("base", "be a model with a learnt kernel or the path of one", "missing", remedy)
+    if isinstance(base, str | PathLike):
+        from slir.io.models import load
+
+        base = load(Path(base), device="cpu")
+    kernel = tuple(stage for stage in base.stages if isinstance(stage, KernelStage))
+    if not kernel:
+        remedy = "Pass one with a network, or choose another method."
+        raise InputError("base", "be a model with a learnt kernel", repr(base), remedy)
+    return Model(kernel, base.provenance.get("base", base.provenance))
 
 
 def cut(planes: Sequence[Tensor], count: int, generator: torch.Generator) -> list[Crop]:
@@ -147,26 +167,48 @@ def cut(planes: Sequence[Tensor], count: int, generator: torch.Generator) -> lis
         row, col = (int(torch.randint(n - side + 1, (), generator=generator)) for n, side in zip(part.shape, sides))
         crop = part[row : row + sides[0], col : col + sides[1]]
         crop = crop.flip([axis for axis, bit in ((0, 1), (1, 2)) if turn & bit])
-        crops.append(Crop((crop.T if turn & 4 else crop).contiguous(), fold))
+        seed = int(torch.randint(2**62, (), generator=generator))
+        crops.append(Crop((crop.T if turn & 4 else crop).contiguous(), fold, seed))
     return crops
 
 
-def restore_crop(crop: Crop, family: Family, model: Model, generator: torch.Generator) -> tuple[State, Tensor]:
+def sums_of(
+    crops: Sequence[Crop],
+    family: Family,
+    kernel: Model,
+    cells: Cells,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> Sums:
+    """What the ridge regressions need to know of the crops; sums of two sets of crops add up to those of all."""
+    sums: Sums | None = None
+    for number, crop in enumerate(crops):
+        if progress:
+            progress(number, len(crops), "fitting")
+        seen, patches, wanted = pairs_of(*restore_crop(crop, family, kernel))
+        sums = sums or Sums(FOLDS, cells.count, seen.shape[1], wanted.shape[1], seen.device)
+        sums.add(crop.fold, cells.assign(cell_features(patches)), seen, wanted)
+    assert sums is not None  # there is at least one crop
+    return sums
+
+
+@torch.no_grad()
+def restore_crop(crop: Crop, family: Family, kernel: Model) -> tuple[State, Tensor]:
     """The crop degraded and carried through the stages, and the part of it that the operator takes."""
+    generator = torch.Generator().manual_seed(crop.seed)
     operator, sigma = family.draw(generator, (crop.clean.shape[0], crop.clean.shape[1]))
     height, width = operator.for_training((crop.clean.shape[0], crop.clean.shape[1]))[1]
     clean = crop.clean[:height, :width]
     y = operator.forward(clean)
-    y = (y + sigma * torch.randn(y.shape, generator=generator)).to(model.stages[0].device)
-    state = begin(y, operator, model, sigma)
-    for stage in model.stages:
+    y = (y + sigma * torch.randn(y.shape, generator=generator)).to(kernel.stages[0].device)
+    state = begin(y, operator, kernel, sigma)
+    for stage in kernel.stages:
         state, _ = advance(state, stage)
     return state, clean.to(y.device)
 
 
-def pairs_of(state: State, clean: Tensor, stage: LearntStage) -> tuple[Tensor, Tensor, Tensor]:
+def pairs_of(state: State, clean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """What is seen at each patch (P, d), the patch z_p (P, k), and what is missing there (P, k)."""
-    grid = PatchGrid((state.z.shape[0], state.z.shape[1]), stage.size, stage.stride)
-    images, _ = look(state, stage.views, stage.error)
-    seen, patches = stage.features(images, state.z, grid)
+    grid = STAGE.grid((state.z.shape[0], state.z.shape[1]))
+    images, _ = look(state, STAGE.views, STAGE.error)
+    seen, patches = STAGE.features(images, state.z, grid)
     return seen, patches, grid.extract(clean) - patches
