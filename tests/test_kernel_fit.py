@@ -12,16 +12,18 @@ import torch
 import slir
 from slir.cascade import CellMaps, LearntStage, cell_features
 from slir.cells import NearestCells, nearest_cells
-from slir.errors import FileError, InputError
+from slir.errors import FileError, InputError, SlirError
 from slir.families import Noise
 from slir.kernel import fitting
 from slir.kernel.fitting import FOLDS, cut, pairs_of, restore_crop, sums_of
 from slir.kernel.network import KernelNetwork
 from slir.kernel.stage import stages
 from slir.model import Model
-from slir.operators import Identity
+from slir.operators import Blur, Downsample, Identity
 from slir.restoration import restore
 from slir.tiles import restore_tiled
+from slir.trust.examples import Examples
+from slir.trust.explain import Explanation, explain
 from slir.weights.cell_ridge import fit_cell_ridge
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -280,6 +282,96 @@ def test_tiles_agree_with_the_whole(fitted: Model, channels: int) -> None:
     tiled = restore_tiled(y, Identity(), fitted, sigma=noise, tile=64)
     assert len(tiled.stats) > len(whole.stats)  # it was cut
     torch.testing.assert_close(tiled.x, whole.x, rtol=0, atol=1e-4)
+
+
+# --- explanations ---
+
+
+def spoken(found: Explanation) -> np.ndarray:
+    """The pull as the examples make it up, each without its mean."""
+    assert np.count_nonzero(found.weights) == found.total
+    shapes = found.patches - found.patches.mean((1, 2), keepdims=True)
+    return np.einsum("i,ijk->jk", found.weights, shapes)
+
+
+@pytest.mark.parametrize("channels", [0, 3])
+def test_pulls_of_a_learnt_kernel_average_to_its_estimate(base: Model, fitted: Model, channels: int) -> None:
+    """The patches that a pixel lies in, each explained at its own 2×2 block; of colours the brightness."""
+    _, y = noisy(stripes(30))
+    y = torch.stack([y, 0.8 * y, 0.6 * y]) if channels else y
+    noise: float | list[float] = [SIGMA, 0.8 * SIGMA, 0.6 * SIGMA] if channels else SIGMA
+    assert fitted.examples is not None
+    few = Examples(fitted.examples.patches[::8], fitted.examples.origin[::8], fitted.examples.sources)
+    model = replace(base, examples=few)
+    x = restore(y, Identity(), model, sigma=noise).x
+    x = x.mean(0) if channels else x
+    for row, col in [(40, 51), (1, 95)]:
+        values = []
+        for i in range(max(0, row - 4), row + 5):
+            for j in range(col - 4, min(96, col + 5)):
+                at = row - (i - 3), col - (j - 3)
+                if i % 2 or j % 2 or not (0 <= at[0] < 8 and 0 <= at[1] < 8):
+                    continue
+                found = explain(y, Identity(), model, noise, i, j, k=100_000)
+                assert found.corner == (i - 3, j - 3)
+                values.append(found.pull[at] + found.mean)
+                assert found.restored[at] == pytest.approx(float(x[row, col]), abs=1e-5)
+        assert len(values) in (6, 16)
+        assert np.mean(values) == pytest.approx(float(x[row, col]), abs=1e-5)
+    assert found.reproduces < 1e-6
+    assert not found.own
+    np.testing.assert_allclose(spoken(found), found.pull, atol=1e-5)
+
+
+def test_every_pixel_lies_in_the_patch_that_explains_it(base: Model, fitted: Model) -> None:
+    """Near borders, behind a blur that hides them, and between pixels of y."""
+    model = Model(stages(base.stages[0].network, 2), examples=fitted.examples)  # type: ignore[attr-defined]
+    clean, _ = noisy(stripes(31, 64))
+    for operator in (Blur(slir.psf.gaussian(1.0)), Downsample(2, "bicubic")):
+        y = operator.forward(clean)
+        last = operator.scale * y.shape[0] - 1
+        x = restore_tiled(y, operator, model, sigma=0.02).x
+        for row, col in [(0, 0), (1, last), (last, 30), (33, 33)]:
+            found = explain(y, operator, model, 0.02, row, col)
+            at = row - found.corner[0], col - found.corner[1]
+            assert at[0] in (3, 4)
+            assert at[1] in (3, 4)
+            assert found.restored[at] == pytest.approx(float(x[row, col]), abs=1e-4)
+
+
+def test_the_stage_on_top_is_explained(fitted: Model) -> None:
+    clean, y = noisy(stripes(32))
+    result = slir.denoise(y.numpy(), sigma=SIGMA, model=fitted, data_range=1.0, return_info="stats")
+    found = result.explain(41, 50, 100_000)
+    np.testing.assert_allclose(spoken(found), found.pull, atol=1e-5)
+    assert found.reproduces < 1e-6
+    assert set(found.sources) <= {f"images[{n}]" for n in range(4)}
+    _, regression = top_of(fitted)
+    assert fitted.examples is not None
+    assert regression.maps.shape[2] == found.size**2
+    patch = clean[found.corner[0] :, found.corner[1] :][:8, :8].numpy()
+    seen = y[found.corner[0] :, found.corner[1] :][:8, :8].numpy()
+    pull = found.pull + found.mean
+    assert np.square(pull - patch).mean() < 0.5 * np.square(seen - patch).mean()
+
+
+@pytest.mark.parametrize("on_top", [False, True])
+def test_of_colours_the_brightness_is_explained(base: Model, fitted: Model, on_top: bool) -> None:
+    """Channels are restored together, and each of them counts: the first was explained alone."""
+    model = fitted if on_top else replace(base, examples=fitted.examples)
+    clean = stripes(33)[..., None] / 255 * np.array([1.0, 0.7, 0.4])
+    y = (clean + SIGMA * np.random.default_rng(0).normal(size=clean.shape)).astype(np.float32)
+    result = slir.denoise(y, sigma=SIGMA, model=model, data_range=1.0, channel_axis=-1, return_info="stats")
+    found = result.explain(40, 50)
+    own = tuple(slice(start, start + 8) for start in found.corner)
+    np.testing.assert_allclose(found.restored, result.image[own].mean(-1), atol=1e-5)
+    assert found.mean == pytest.approx(result.image[own].mean(), abs=0.02)
+
+
+def test_a_kernel_without_examples_says_so(base: Model) -> None:
+    _, y = noisy(stripes(34))
+    with pytest.raises(SlirError, match="carries no examples to explain with"):
+        explain(y, Identity(), base, SIGMA, 10, 10)
 
 
 # --- what is refused ---

@@ -174,11 +174,18 @@ def advance(
 
 def _advance_brightness(state: State, stage: AnyStage, generator: torch.Generator | None) -> State:
     """A stage that sees one plane, on top of one that sees channels: what it changes in their mean, all take."""
-    kept = {name: image.mean(0) for name, image in state.kept.items()}
-    plane = replace(state, x=state.x.mean(0), z=state.z.mean(0), kept=kept)
+    plane = brightness(state)
     wish, _ = stage.turn(plane, stage.grid((plane.x.shape[0], plane.x.shape[1])), generator)
     z = state.z + (wish.moment / wish.diagonal - plane.z)
     return replace(state, x=z, z=z)
+
+
+def brightness(state: State) -> State:
+    """The mean of the channels, as a stage that sees one plane takes it; a state of one plane as it is."""
+    if state.x.ndim == 2:
+        return state
+    kept = {name: image.mean(0) for name, image in state.kept.items()}
+    return replace(state, x=state.x.mean(0), z=state.z.mean(0), kept=kept)
 
 
 def finished(state: State, model: Model) -> State:

@@ -368,8 +368,9 @@ def _explained(
     from slir.trust.explain import explain
 
     device = torch.device("cpu")
-    plane = treatment.prepared(frame.planes(array, device))[0]
-    return explain(plane, operator, treatment.model_for(operator, device), treatment.noises()[0], row, col, k)
+    planes, noises = treatment.prepared(frame.planes(array, device)), treatment.noises()
+    y, noise = (torch.stack(planes[:3]), noises[:3]) if treatment.joint else (planes[0], noises[0])
+    return explain(y, operator, treatment.model_for(operator, device), noise, row, col, k)
 
 
 MIN_SIDE = 16

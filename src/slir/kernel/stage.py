@@ -91,15 +91,28 @@ class KernelStage:
         x: (H, W), channels (C, H, W), or several pictures (N, C, H, W).
         """
         shape = state.x.shape
-        x, before, residual = (_framed(plane) for plane in (state.x, state.z, self.residual(state)))
-        level = torch.as_tensor(self.level(state), dtype=state.x.dtype, device=state.x.device)
-        trunk = self.network.trunk(x, before, residual, _framed(level.expand(shape)))
+        x, before, residual, level = self._planes(state)
+        trunk = self.network.trunk(x, before, residual, level)
 
         def unframed(image: Tensor) -> Tensor:
             return image[..., : shape[-2], : shape[-1]].reshape(shape)
 
         z = unframed(self.network.estimate(x, trunk))
         return z, unframed(self.network.expected_error(trunk, x.shape[1])) if errors else None
+
+    def correction(self, state: State, row: int, col: int) -> Tensor:
+        """Wφ_p of the patch around the 2×2 block that pixel (row, col) is in: (size, size), or (C, size, size)."""
+        x, before, residual, level = self._planes(state)
+        channels = x.shape[1]
+        features = self.network.features(self.network.trunk(x, before, residual, level), channels)
+        corrections = self.network.corrections(features, channels)
+        patch = corrections[0, :, row // self.stride, col // self.stride].view(channels, self.size, self.size)
+        return patch if state.x.ndim > 2 else patch[0]
+
+    def _planes(self, state: State) -> list[Tensor]:
+        """What the network sees: x, z, the inverse residual and the noise level."""
+        level = torch.as_tensor(self.level(state), dtype=state.x.dtype, device=state.x.device)
+        return [_framed(plane) for plane in (state.x, state.z, self.residual(state), level.expand(state.x.shape))]
 
     @torch.no_grad()
     def residual(self, state: State) -> Tensor:

@@ -1,11 +1,13 @@
 """Why a pixel is what it is: the examples behind its patch, with their weights.
 
 The patch is restored once more, alone with what surrounds it, and the last stage is asked for its pull. With a bank's
-weights (Nadaraya–Watson, kernel ridge) α is the stage's own; with a ridge per cell it is `slir.trust.examples`'.
+weights (Nadaraya–Watson, kernel ridge) α is the stage's own; with a ridge per cell or a learnt kernel it is
+`slir.trust.examples`'.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slir.cascade import BankWeights, LearntStage, expected_error, least_noise
+from slir.cascade import BankWeights, LearntStage
 from slir.errors import InputError, SlirError
+from slir.kernel.stage import LEAD, KernelStage
 from slir.losses import Squared
 from slir.model import Model, Stage
 from slir.operators import Operator
-from slir.restoration import advance, begin, finished, in_whole_blocks
+from slir.restoration import advance, begin, brightness, finished, in_whole_blocks, per_channel
 from slir.tiles import piece_around
 from slir.trust.examples import local_weights
 from slir.views import look
@@ -31,7 +34,8 @@ class Explanation:
     patches: (k, size, size), as they are in the pictures, range 1. weights: their αᵢ (k,), the largest first.
     sources, positions: which picture each is from, and its first pixel there.
     pull: what the last stage wanted the patch to be (size, size), without its mean. mean: that mean.
-    restored: the patch of the result, (size, size). corner: its first pixel, (row, col).
+    restored: the patch of the result, (size, size). corner: its first pixel, (row, col). Patches of a learnt kernel
+    reach up to three pixels beyond the image, where x goes on mirrored.
     total: how many examples speak; the sum of all, each without its mean, is the pull, but for `reproduces` at most.
     own: whether the weights are the stage's, or those of a stage that is equal to it (`slir.trust.examples`).
     """
@@ -97,9 +101,15 @@ class _Parts:
 
 
 @torch.no_grad()
-def explain(y: Tensor, operator: Operator, model: Model, sigma: float, row: int, col: int, k: int = 16) -> Explanation:
-    """y: one plane (h, w) in [0, 1], as `slir.restore` takes it. row, col: of a pixel of x that y shows."""
-    shape = (y.shape[0], y.shape[1])
+def explain(
+    y: Tensor, operator: Operator, model: Model, sigma: float | Sequence[float], row: int, col: int, k: int = 16
+) -> Explanation:
+    """Explain the patch around the pixel (row, col) of x, one that y shows.
+
+    y: one plane (h, w) in [0, 1], or channels (C, h, w) that the model restores together, of which the mean is
+    explained. sigma: of the noise, one for each channel.
+    """
+    shape = (y.shape[-2], y.shape[-1])
     height, width = (operator.scale * side for side in shape)
     for name, value, most in (("row", row, height), ("col", col, width)):
         if not 0 <= value < most:
@@ -110,26 +120,33 @@ def explain(y: Tensor, operator: Operator, model: Model, sigma: float, row: int,
         raise SlirError("ADMM's pulls depend on all that went before; splitting='hqs' can be explained.")
     pixel = [slice(at // operator.scale, at // operator.scale + 1) for at in (row, col)]
     piece = piece_around(shape, operator, model, (pixel[0], pixel[1]))
-    seen, part = (y, operator) if piece.operator is None else (y[piece.seen], piece.operator)
+    seen, part = (y, operator) if piece.operator is None else (y[..., *piece.seen], piece.operator)
     start = (0, 0) if piece.operator is None else (piece.seen[0].start, piece.seen[1].start)
-    unit = expected_error(operator, least_noise(sigma), operator.x_shape(shape)) if model.learnt else None
-    state = begin(in_whole_blocks(seen, part, model), part, model, sigma, unit)
+    noise = per_channel(sigma, y)
+    unit = model.stages[0].unit(operator, noise, operator.x_shape(shape))
+    state = begin(in_whole_blocks(seen, part, model), part, model, noise, unit)
     for stage in model.stages[:-1]:
         state, _ = advance(state, stage)
     last = model.stages[-1]
     # The pixel on this piece's x, which may reach beyond what y shows.
-    first = part.shown((seen.shape[0], seen.shape[1]))[:2]
+    first = part.shown((seen.shape[-2], seen.shape[-1]))[:2]
     here = tuple(at - operator.scale * begun + more for at, begun, more in zip((row, col), start, first))
-    grid = last.grid((state.x.shape[0], state.x.shape[1]))
-    corner = tuple(_nearest(starts, at, last.size) for starts, at in zip(grid.starts, here))
-    number = grid.starts[0].index(corner[0]) * len(grid.starts[1]) + grid.starts[1].index(corner[1])
-    band = slice(grid.starts[0].index(corner[0]), grid.starts[0].index(corner[0]) + 1)
-    found = _of_paper(last, state, grid, band, number % len(grid.starts[1])) if isinstance(last, Stage) else None
-    if found is None:
-        assert isinstance(last, LearntStage)  # there are these two
-        found = _of_learnt(last, model, state, grid, band, number % len(grid.starts[1]))
     after = finished(advance(state, last)[0], model)
-    restored = after.x[corner[0] : corner[0] + last.size, corner[1] : corner[1] + last.size] * state.unit
+    if isinstance(last, KernelStage):
+        corner = tuple(at - at % last.stride - LEAD for at in here)
+        pull = _patch(state.x, corner, last.size) - _mean(last.correction(state, *here))
+        found = _of_examples(pull.flatten().double(), model, last.size)
+    else:
+        grid = last.grid((state.x.shape[-2], state.x.shape[-1]))
+        corner = tuple(_nearest(starts, at, last.size) for starts, at in zip(grid.starts, here))
+        band, number = (starts.index(at) for starts, at in zip(grid.starts, corner))
+        place = brightness(state), grid, slice(band, band + 1), number
+        if isinstance(last, Stage):
+            found = _of_paper(last, *place)
+        else:
+            assert isinstance(last, LearntStage)  # there are these three
+            found = _of_learnt(last, model, *place)
+    restored = _patch(after.x, corner, last.size) * state.unit
     order = found.alpha.abs().argsort(descending=True, stable=True)[:k]
     rest = found.fixed + found.alpha @ found.parts - found.pull
     origins = found.origin[order % len(found.origin)].tolist()
@@ -149,6 +166,20 @@ def explain(y: Tensor, operator: Operator, model: Model, sigma: float, row: int,
         int((found.alpha != 0).sum()),
         found.own,
     )
+
+
+def _mean(image: Tensor) -> Tensor:
+    """The brightness of channels (C, h, w); a plane as it is."""
+    return image if image.ndim == 2 else image.mean(0)
+
+
+def _patch(image: Tensor, corner: tuple[int, ...], size: int) -> Tensor:
+    """The patch (size, size) of an image's brightness, which goes on mirrored beyond its borders."""
+    rows, cols = (
+        (length - 1) - ((length - 1) - torch.arange(start, start + size).abs()).abs()
+        for start, length in zip(corner, image.shape[-2:])
+    )
+    return _mean(image)[rows][:, cols]
 
 
 def _nearest(starts: list[int], at: int, size: int) -> int:
@@ -184,12 +215,18 @@ def _of_learnt(stage: LearntStage, model: Model, state: Any, grid: Any, band: sl
         fixed = patches[0].double() * state.unit - mean
         origin = torch.zeros(len(parts), 3, dtype=torch.int64)
         return _Parts(pull - mean, fixed, parts, alpha, 0.5 + parts, origin, ("training pairs",), mean, True)
+    return _of_examples(pull, model, stage.size)
+
+
+def _of_examples(pull: Tensor, model: Model, size: int) -> _Parts:
+    """The most local weights on the model's examples that give a pull (k,), in double precision."""
     examples = model.examples
-    if examples is None or examples.size != stage.size:
+    if examples is None or examples.size != size:
         raise SlirError("This model carries no examples to explain with: fit it anew with this slir.")
     shown = examples.turned()
     parts = shown - shown.mean(1, keepdim=True)
+    mean = pull.mean()
     centred = (pull - mean).cpu()
     alpha = local_weights(centred, parts)
     zero = torch.zeros_like(centred)
-    return _Parts(centred, zero, parts, alpha, shown, examples.origin, examples.sources, mean, False)
+    return _Parts(centred, zero, parts, alpha, shown, examples.origin, examples.sources, float(mean), False)
