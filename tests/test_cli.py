@@ -461,13 +461,14 @@ def test_fit_on_top_of_a_kernel(folder, tmp_path, fitted):
     assert (second["draws"], second["cells"], second["seed"]) == (9, 5, 3)
 
 
-def test_fit_wants_a_base_with_the_kernel_alone(folder, tmp_path, fitted):
+def test_fit_takes_a_base_with_the_kernel_alone(folder, tmp_path, fitted):
     words = ("fit", folder, "-o", tmp_path / "m.safetensors", "--task", "denoise")
-    assert "--base must be given with --method kernel" in fails(*words, "--method", "kernel")
     assert "given with --method cascade" in fails(*words, "--base", "kernel.safetensors")
     cluster = ("--method", "kernel", "--base", "kernel.safetensors", "--cluster", "local")
     assert "--cluster must be left out with --method kernel" in fails(*words, *cluster)
     assert fitted == []
+    run(*words, "--method", "kernel")
+    assert fitted[-1][1]["base"] is None  # the one that ships
 
 
 def test_fit_refuses_what_it_cannot_learn_from(folder, tmp_path, fitted):

@@ -12,6 +12,7 @@ import torch
 import slir
 from slir.cascade import CellMaps, LearntStage, cell_features
 from slir.cells import NearestCells, nearest_cells
+from slir.defaults import KERNEL_STAGES, shipped_model
 from slir.errors import FileError, InputError, SlirError
 from slir.families import Noise
 from slir.kernel import fitting
@@ -231,6 +232,13 @@ def test_a_base_is_a_model_or_its_file(base: Model, fitted: Model, tmp_path: Pat
     assert torch.equal(top_of(first)[1].maps, top_of(second)[1].maps)
 
 
+@pytest.mark.parametrize(("task", "count"), [("denoise", 1), ("deblur", KERNEL_STAGES)])
+def test_without_a_base_the_network_that_ships_is_taken(task: str, count: int) -> None:
+    model = slir.fit(PICTURES, task=task, method="kernel", draws=4, cells=2)
+    assert len(model.stages) == count + 1
+    assert model.stages[0].network is shipped_model("kernel").stages[0].network  # type: ignore[attr-defined, union-attr]
+
+
 def test_one_picture_is_enough(base: Model) -> None:
     model = slir.fit(
         PICTURES[:1], task="denoise", sigma=SIGMA, method="kernel", base=base, draws=8, cells=4, names=["page.png"]
@@ -385,7 +393,6 @@ def refused(argument: str, **settings: object) -> str:
 
 
 def test_what_cannot_be_fitted_is_refused(base: Model, tmp_path: Path) -> None:
-    assert "slir ships none yet" in refused("base")
     paper = slir.paper_model(PICTURES, Identity(), SIGMA, m=200)
     assert "learnt kernel" in refused("base", base=paper)
     with pytest.raises(FileError, match="no such model file"):

@@ -22,6 +22,9 @@ from slir.operators import Downsample, Identity, Mask, Operator
 FACTORS = (2, 3, 4)
 """Of upsampling, for which a cascade ships."""
 
+KERNEL_STAGES = 5
+"""Stages of the learnt kernel where B is not the identity."""
+
 _KEPT: dict[str, Model] = {}
 _KEEP = 4
 
@@ -52,6 +55,18 @@ def shipped_model(name: str) -> Model:
 
     with as_file(files("slir.models") / f"{name}.safetensors") as path:
         return load(path, device="cpu")
+
+
+@lru_cache(maxsize=8)
+def kernel_model(task: str) -> Model:
+    """The learnt kernel that ships, with as many stages as a task takes, on the CPU. Nothing uses it by default yet."""
+    from slir.kernel.stage import KernelStage, stages
+
+    shipped = shipped_model("kernel")
+    first = shipped.stages[0]
+    assert isinstance(first, KernelStage)  # the file holds nothing else
+    provenance = {name: value for name, value in shipped.provenance.items() if name != "family"}
+    return Model(stages(first.network, 1 if task == "denoise" else KERNEL_STAGES), provenance)
 
 
 @lru_cache(maxsize=1)

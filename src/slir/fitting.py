@@ -125,14 +125,14 @@ def fit(
         default all that the task is likely to meet.
     factor: of upsampling, where task is given.
     method: "cascade", with the settings of `slir.learning.fit_cascade`; "kernel", with those of
-        `slir.kernel.fitting.fit_on_top`, which wants base, a model with a learnt kernel or the path of one; or "paper",
+        `slir.kernel.fitting.fit_on_top`: one stage in closed form on top of a network, in about a minute; or "paper",
         with those of `paper_model`, which wants an operator and one sigma.
     cluster: for a cascade, who does the work: None is this process; "local", "local:4" (processes on this machine), or
         the address of a Dask scheduler ("tcp://10.0.0.1:8786"), or a `distributed.Client`. The model is the same.
 
     >>> model = slir.fit(pictures, task="deblur")
     >>> model = slir.fit(pictures, operator=slir.operators.Blur(psf), sigma=0.01)
-    >>> model = slir.fit(pictures, task="denoise", method="kernel", base="kernel.safetensors")
+    >>> model = slir.fit(pictures, task="denoise", method="kernel")
     """
     if method in ALONE and cluster is not None:
         remedy = f"{ALONE[method]}; leave the cluster out."

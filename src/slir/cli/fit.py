@@ -46,11 +46,12 @@ def fit(
         Literal["cascade", "kernel", "paper"],
         typer.Option(
             help="cascade: learnt stages, for any blur, filter or mask unless one is named; kernel: one stage, in "
-            "closed form, on top of the network of --base; paper: a bank."
+            "closed form, on top of a network; paper: a bank."
         ),
     ] = "cascade",
     base: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="kernel: a model with a learnt kernel, to be improved.")
+        Path | None,
+        typer.Option(metavar="FILE", help="kernel: a model with a learnt kernel, in place of the one that ships."),
     ] = None,
     crops: Annotated[
         int | None,
@@ -103,7 +104,7 @@ def fit(
     slir fit photos/ -o shaken.safetensors --task deblur --psf psf.png --sigma 1%
     slir fit photos/ -o large.safetensors --task upsample --factor 3 --crops 200
     slir fit scans/ -o holes.safetensors --task inpaint --missing 80%
-    slir fit scans/ -o scans.safetensors --task denoise --method kernel --base kernel.safetensors
+    slir fit scans/ -o scans.safetensors --task denoise --method kernel
     slir fit photos/ -o paper.safetensors --task denoise --method paper --sigma 25
     slir fit photos/ -o mine.safetensors --task deblur --crops 1000 --cluster tcp://10.0.0.1:8786
     """
@@ -122,10 +123,9 @@ def fit(
     if method != "cascade" and cluster is not None:
         remedy = "One machine is enough for it; leave the cluster out."
         raise InputError("--cluster", f"be left out with --method {method}", cluster, remedy)
-    if (method == "kernel") != (base is not None):
-        rule = "be given with --method kernel, and with no other"
-        found = "missing" if base is None else f"given with --method {method}"
-        raise InputError("--base", rule, found, "Pass --method kernel --base FILE.")
+    if method != "kernel" and base is not None:
+        remedy = "Pass --method kernel, or leave --base out."
+        raise InputError("--base", "be given with --method kernel alone", f"given with --method {method}", remedy)
     degradation.check()
     if method == "paper" and sigma is None:
         raise InputError("--sigma", "be given with --method paper", "missing", "Pass the noise to expect, such as 1%.")

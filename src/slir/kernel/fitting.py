@@ -28,6 +28,7 @@ from slir.carrying import Untaught
 from slir.cascade import CellMaps, LearntStage, cell_features
 from slir.cells import Cells, nearest_cells
 from slir.compute import pick_device
+from slir.defaults import kernel_model
 from slir.errors import InputError
 from slir.families import Family
 from slir.kernel.stage import DATA, KernelStage
@@ -81,14 +82,15 @@ def fit_on_top(
     """Fit the closed-form stage on top of a learnt kernel to pictures of one kind.
 
     images: clean pictures, grey or colour, integer or float in [0, 1]. family: what they are to be degraded by.
-    base: a model with a learnt kernel, or the path of one. A closed-form stage that it has already is replaced.
+    base: a model with a learnt kernel, or the path of one; None takes the network that ships. A closed-form stage that
+        it has already is replaced.
     draws: degraded crops to learn from; a few hundred change little. cells: kinds of patches, each with a map of its
         own; more of them need more pictures. names: of the pictures, for explanations.
 
     What is learnt from a crop are sums over its patches, and the crop's seed decides its degradation. So the sums of
     two sets of crops add up to the sums of all (`sums_of`), wherever they are made.
     """
-    kernel = learnt_kernel(base)
+    kernel = learnt_kernel(base, family.kind)
     for name, value in (("draws", draws), ("cells", cells)):
         if value < 1:
             raise InputError(name, "be at least 1", value, "Leave it out for the default.")
@@ -133,18 +135,17 @@ def fit_on_top(
     return Model((*moved.stages, top), provenance, examples=examples)
 
 
-def learnt_kernel(base: Model | str | PathLike | None) -> Model:
-    """The stages of a learnt kernel, from a model or a model file."""
+def learnt_kernel(base: Model | str | PathLike | None, task: str) -> Model:
+    """The stages of a learnt kernel, from a model or a model file; of the network that ships where there is none."""
     if base is None:
-        remedy = "slir ships none yet. Pass base='kernel.safetensors', say."
-        raise InputError("base", "be a model with a learnt kernel or the path of one", "missing", remedy)
+        return kernel_model(task)
     if isinstance(base, str | PathLike):
         from slir.io.models import load
 
         base = load(Path(base), device="cpu")
     kernel = tuple(stage for stage in base.stages if isinstance(stage, KernelStage))
     if not kernel:
-        remedy = "Pass one with a network, or choose another method."
+        remedy = "Leave it out for the one that ships, or choose another method."
         raise InputError("base", "be a model with a learnt kernel", repr(base), remedy)
     return Model(kernel, base.provenance.get("base", base.provenance))
 
