@@ -21,7 +21,7 @@ from slir.kernel.network import KernelNetwork
 from slir.kernel.stage import stages
 from slir.model import Model
 from slir.operators import Blur, Downsample, Identity
-from slir.restoration import restore
+from slir.restoration import advance, restore
 from slir.tiles import restore_tiled
 from slir.trust.examples import Examples
 from slir.trust.explain import Explanation, explain
@@ -171,6 +171,39 @@ def test_folds_share_no_pixel() -> None:
             assert pixels[fold]
             assert not pixels[fold] & set().union(*pixels[:fold])
         assert len({crop.seed for crop in crops}) == len(crops)
+        assert {crop.fold for crop in crops[: fitting.PILOT]} == set(range(FOLDS))
+
+
+def test_the_ridge_is_as_strong_as_restored_crops_ask_for(base: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not as single patches do: what is left out is restored, overlapping patches averaged, and compared."""
+    settings: dict = {"task": "denoise", "sigma": SIGMA, "method": "kernel", "base": base, "draws": 12, "cells": 3}
+    taus = (1.0, 1e3, 1e5)
+    monkeypatch.setattr(fitting, "TAUS", taus)
+    chosen = slir.fit(PICTURES, **settings).provenance
+    errors = {}
+    for tau in taus:
+        monkeypatch.setattr(fitting, "TAUS", (tau,))
+        errors[tau] = slir.fit(PICTURES, **settings).provenance["held_out_error"]["after"]
+    assert chosen["ridge"]["tau"] == min(errors, key=lambda tau: errors[tau])
+    assert chosen["held_out_error"]["after"] == pytest.approx(min(errors.values()))
+    assert max(errors.values()) > 1.02 * min(errors.values())
+
+    # Slowly: each crop restored by a model that its fold was left out of.
+    monkeypatch.setattr(fitting, "TAUS", (chosen["ridge"]["tau"],))
+    noted: list = []
+    original = fitting.fit_cell_ridge
+    monkeypatch.setattr(
+        fitting, "fit_cell_ridge", lambda *args, **named: noted.append(original(*args, **named)) or noted[0]
+    )
+    model = slir.fit(PICTURES, **settings)
+    crops = cut([torch.from_numpy(picture).float() / 255 for picture in PICTURES], 12, torch.Generator().manual_seed(0))
+    squares = []
+    for crop in crops:
+        state, clean = restore_crop(crop, Noise(SIGMA, SIGMA), base)
+        top, regression = top_of(model)
+        top = replace(top, regression=replace(regression, maps=noted[0].held_out[crop.fold]))
+        squares.append(float((advance(state, top)[0].z - clean).square().mean()))
+    assert np.mean(squares) ** 0.5 == pytest.approx(model.provenance["held_out_error"]["after"], rel=1e-5)
 
 
 # --- what slir.fit promises ---

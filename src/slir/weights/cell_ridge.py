@@ -14,7 +14,7 @@ patches of one image are far from it.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -157,7 +157,8 @@ class CellRidge:
     """maps: W (C, d, k), from all folds. held_out: W from all folds but one, for each. lam, tau: as chosen.
 
     moment: E[f fᵀ] over all pairs, (d, d).
-    loss: mean squared error per pixel of `wanted` on folds left out, and `before` that of predicting zero.
+    loss: mean squared error per pixel of `wanted` on folds left out, or the mean of the errors that τ was chosen by.
+    before: mean square per pixel of `wanted`.
     """
 
     maps: Tensor
@@ -169,9 +170,18 @@ class CellRidge:
     before: float
 
 
-def fit_cell_ridge(sums: Sums, *, lams: Sequence[float] = LAMBDAS, taus: Sequence[float] = TAUS) -> CellRidge:
+def fit_cell_ridge(
+    sums: Sums,
+    *,
+    lams: Sequence[float] = LAMBDAS,
+    taus: Sequence[float] = TAUS,
+    error: Callable[[int, Tensor], float] | None = None,
+) -> CellRidge:
     """Choose λ, then τ, by the loss on folds left out; then solve for all. With one fold there is nothing to leave out,
-    and the middle of each range is taken."""
+    and the middle of each range is taken.
+
+    error: error(fold, maps) of maps that were fitted without a fold, by which τ is chosen in place of the loss.
+    """
     k = sums.cross.shape[-1]
     # A fold can be left out, or judged by, if there are pairs in it and in others.
     mass = sums.pairs.sum(1)
@@ -184,11 +194,14 @@ def fit_cell_ridge(sums: Sums, *, lams: Sequence[float] = LAMBDAS, taus: Sequenc
         commons = [rest.common(lam) for rest, _ in parts]
         losses = {}
         for value in taus:  # the loss has one valley in τ: stop when it rises
-            losses[value] = sum(held.loss(rest.maps(lam, value, own)) for (rest, held), own in zip(parts, commons))
+            found = (
+                (fold, held, rest.maps(lam, value, own)) for fold, (rest, held), own in zip(usable, parts, commons)
+            )
+            losses[value] = sum(error(fold, maps) if error else held.loss(maps) for fold, held, maps in found)
             if losses[value] > 1.001 * min(losses.values()):
                 break
         tau = min(losses, key=lambda value: losses[value])
-        loss = losses[tau] / len(parts) / k
+        loss = losses[tau] / len(parts) / (1 if error else k)
     whole = sums.without(None)
     maps = whole.maps(lam, tau).float()
     held_out = [maps] * sums.folds
