@@ -2,7 +2,9 @@
 
     python training/learn_errors.py --pictures FOLDER [FOLDER ...] --network kernel.pt --out kernel.safetensors
 
-The trunk stays as it is. The head minimises log e + (x̂ − x)²/2e², whose least value is at e² = E[(x̂ − x)²].
+The trunk stays as it is. The head learns the logarithm of the root mean square error in squares of 5×5 pixels, by its
+mean absolute error: a likelihood would be ruled by the few pixels where the head is far too sure. What is left between
+that and E[(x̂ − x)²] the calibration corrects.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any
 
 import degradations
 import torch
+import torch.nn.functional as F
 from pictures import LUMA, Pool, listed, read
 from torch import Tensor
 
@@ -35,6 +38,9 @@ from slir.trust.record import Trust
 
 SIDE, PIXELS = 192, 4000
 """Of the crops that errors are calibrated on, and how many pixels of each count."""
+
+AROUND, LEAST = 5, 1e-6
+"""Side of the squares in which errors are averaged, and the smallest error that counts, range 1."""
 
 SHOWN = ("cc0", "free-images")
 """Folders of pictures that may be shown as examples."""
@@ -88,8 +94,9 @@ def learn(net: KernelNetwork, pool: Pool, o: argparse.Namespace) -> list[float]:
             x, trunk = inputs(state, chain[-1])
             truth = clean.reshape(1, -1, *clean.shape[-2:])
             error = (net.estimate(x, trunk)[..., : truth.shape[-2], : truth.shape[-1]] - truth).square()
-        e = net.expected_error(trunk, truth.shape[1])[..., : truth.shape[-2], : truth.shape[-1]] + 1e-5
-        loss = e.log() + error / (2 * e.square())
+        e = net.expected_error(trunk, truth.shape[1])[..., : truth.shape[-2], : truth.shape[-1]]
+        around = F.avg_pool2d(error, AROUND, stride=1, padding=AROUND // 2, count_include_pad=False)
+        loss = ((e + LEAST).log() - (around.sqrt() + LEAST).log()).abs()
         if isinstance(operator, Mask):
             loss = loss[operator.missing.expand(loss.shape)]
         loss = loss.mean()
