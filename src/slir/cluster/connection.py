@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -106,14 +107,17 @@ def _own_security(distributed: Any) -> Any:
 
 @contextlib.contextmanager
 def _at_address(distributed: Any, address: str) -> Iterator[Any]:
+    client, reason = None, ""
     try:
         client = distributed.Client(address, timeout=PATIENCE)
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
+    if client is None:
+        # A client that found nobody is closed when it is collected: now, since while another one starts
+        # distributed would wait for a lock that it holds itself.
+        gc.collect()
         remedy = "Start one with: dask scheduler; then dask worker ADDRESS on each machine."
-        raise InputError(
-            "cluster", "be the address of a scheduler that answers", f"{address} ({reason})", remedy
-        ) from None
+        raise InputError("cluster", "be the address of a scheduler that answers", f"{address} ({reason})", remedy)
     with client:
         try:
             client.wait_for_workers(1, timeout=PATIENCE)
