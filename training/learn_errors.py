@@ -69,11 +69,8 @@ def before_last(y: Tensor, operator: Operator, sigma: float, chain: tuple[Kernel
 
 def inputs(state: Any, stage: KernelStage) -> tuple[Tensor, Tensor]:
     """x and the trunk's output."""
-    from slir.kernel.stage import _framed
-
-    level = torch.as_tensor(stage.level(state), dtype=state.x.dtype).expand(state.x.shape)
-    x = _framed(state.x)
-    return x, stage.network.trunk(x, _framed(state.z), _framed(stage.residual(state)), _framed(level))
+    x, before, residual, level = stage.planes(state)
+    return x, stage.network.trunk(x, before, residual, level)
 
 
 def learn(net: KernelNetwork, pool: Pool, o: argparse.Namespace) -> list[float]:

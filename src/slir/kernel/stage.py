@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from slir.cascade import TOLERANCE, least_noise, smooth_start
-from slir.kernel.network import LEAD, MULTIPLE, PATCH, STRIDE, KernelNetwork
+from slir.kernel.network import MULTIPLE, PATCH, STRIDE, KernelNetwork
 from slir.model import Wish
 from slir.operators import Identity, Mask, Operator
 from slir.patches import PatchGrid
@@ -91,7 +91,7 @@ class KernelStage:
         x: (H, W), channels (C, H, W), or several pictures (N, C, H, W).
         """
         shape = state.x.shape
-        x, before, residual, level = self._planes(state)
+        x, before, residual, level = self.planes(state)
         trunk = self.network.trunk(x, before, residual, level)
 
         def unframed(image: Tensor) -> Tensor:
@@ -102,14 +102,14 @@ class KernelStage:
 
     def correction(self, state: State, row: int, col: int) -> Tensor:
         """Wφ_p of the patch around the 2×2 block that pixel (row, col) is in: (size, size), or (C, size, size)."""
-        x, before, residual, level = self._planes(state)
+        x, before, residual, level = self.planes(state)
         channels = x.shape[1]
         features = self.network.features(self.network.trunk(x, before, residual, level), channels)
         corrections = self.network.corrections(features, channels)
         patch = corrections[0, :, row // self.stride, col // self.stride].view(channels, self.size, self.size)
         return patch if state.x.ndim > 2 else patch[0]
 
-    def _planes(self, state: State) -> list[Tensor]:
+    def planes(self, state: State) -> list[Tensor]:
         """What the network sees: x, z, the inverse residual and the noise level."""
         level = torch.as_tensor(self.level(state), dtype=state.x.dtype, device=state.x.device)
         return [_framed(plane) for plane in (state.x, state.z, self.residual(state), level.expand(state.x.shape))]
@@ -174,6 +174,3 @@ def stages(network: KernelNetwork, count: int) -> tuple[KernelStage, ...]:
     """The stages that one network serves: one where B is the identity, several elsewhere."""
     shares = [t / (count - 1) for t in range(count)] if count > 1 else [1.0]
     return tuple(KernelStage(network, own, after) for own, after in zip(shares, [*shares[1:], None]))
-
-
-__all__ = ["LEAD", "KernelStage", "stages"]
