@@ -1,20 +1,16 @@
-"""What is minimised: mean absolute errors of denoising, and of the loop run through random operators."""
+"""What is minimised: errors of denoising, and of the loop run through random operators."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
-import degradations
 import torch
 import torch.nn.functional as F
+from degradations import Bank, dimmed, noise
 from torch import Tensor
+from torus import Operators
 
-from slir.cascade import least_noise, smooth_start
-from slir.kernel.network import LEAD, PATCH, STRIDE, KernelNetwork, overlaps
-from slir.kernel.stage import KernelStage, ridge, stages
-from slir.solvers.system import System
-from slir.views import State
+from slir.kernel.network import LEAD, PATCH, STRIDE, KernelNetwork
+from slir.kernel.stage import ridge, scheduled
+from slir.recipes import ROUNDING
 
 PATCHES = 0.25
 """Weight of the error of single patches, beside that of their average."""
@@ -22,8 +18,8 @@ PATCHES = 0.25
 EARLY = 0.2
 """Weight of the error of all stages but the last, together."""
 
-COUNTS = (4, 5, 6)
-"""Numbers of stages that are drawn."""
+SLOPE = 0.07
+"""Root mean square difference of neighbouring pixels, by which the start is smoothed (`slir.cascade`)."""
 
 
 def half_precision(device: torch.device) -> torch.autocast:
@@ -32,60 +28,54 @@ def half_precision(device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=native)
 
 
-def denoising(net: KernelNetwork, clean: Tensor, generator: torch.Generator, device: torch.device) -> Tensor:
-    """One stage, B the identity. Crops and noise are drawn on the CPU, so that all devices learn from the same."""
-    noise, level = (drawn.to(device) for drawn in degradations.noise(clean, generator))
-    clean = clean.to(device)
-    y = (clean + noise).contiguous(memory_format=torch.channels_last)
-    with half_precision(device):
-        trunk = net.trunk(y, y, torch.zeros_like(y), level.expand_as(y))
-        patches = net.corrections(net.features(trunk, y.shape[1]), y.shape[1])
-    patches = patches.float()
-    aim = F.unfold(F.pad(noise, (LEAD,) * 4, mode="reflect"), PATCH, stride=STRIDE).reshape(patches.shape)
-    return (average(patches) - noise).abs().mean() + PATCHES * (patches - aim).abs().mean()
+def size(error: Tensor, blend: Tensor) -> Tensor:
+    """Mean absolute error (blend 0), root mean square error (1) of each picture, or between: (N,)."""
+    error = error.flatten(1)
+    return (1 - blend) * error.abs().mean(1) + blend * (error.square().mean(1) + 1e-10).sqrt()
 
 
-def restoring(net: KernelNetwork, clean: Tensor, generator: torch.Generator, device: torch.device) -> Tensor:
-    """The loop unrolled, one operator for all pictures of the batch."""
-    operator, sigma = degradations.operator(generator, (clean.shape[-2], clean.shape[-1]))
-    height, width = operator.for_training((clean.shape[-2], clean.shape[-1]))[1]
-    clean = clean[..., :height, :width].to(device)
-    y = operator.forward(clean)
-    y = y + sigma * torch.randn(y.shape, generator=generator).to(device)
-    count = COUNTS[int(torch.randint(len(COUNTS), (), generator=generator))]
-    with torch.no_grad():
-        x = smooth_start(operator, y, least_noise(sigma), share=1e-5)
-    state = State(y, operator, x, x, sigma)
-    loss = clean.new_zeros(())
-    for stage in stages(net, count):
-        with half_precision(device):
-            z, _ = stage.estimate(state)
-        weight = 1.0 if stage.following is None else EARLY / (count - 1)
-        loss = loss + weight * (z - clean).abs().mean()
-        if stage.following is not None:
-            state = replace(state, x=_XUpdate.apply(z, state, stage), z=z)
-    return loss
+def denoising(net: KernelNetwork, clean: Tensor, blend: Tensor) -> Tensor:
+    """One stage, B the identity. A tenth of the pictures are clipped to [0, 1] and rounded to 8 bits."""
+    clean = dimmed(clean)
+    added, level = noise(clean)
+    y = clean + added
+    stored = torch.rand((len(y), 1, 1, 1), device=y.device) < 0.1
+    y = torch.where(stored, (255 * y).round().clamp(0, 255) / 255, y)
+    weight = (level.mean((1, 2, 3)) / 0.1).clamp(min=0.05) ** -0.3  # small noise has small errors, and counts as much
+    with half_precision(clean.device):
+        trunk = net.trunk(y, y, torch.zeros_like(y), level)
+        z = net.estimate(y, trunk)
+        part = max(1, len(y) // 4)
+        patches = net.corrections(net.features(trunk[:part], y.shape[1]), y.shape[1]).float()
+    left = y - clean
+    aim = F.unfold(F.pad(left[:part], (LEAD,) * 4, mode="reflect"), PATCH, stride=STRIDE).reshape(patches.shape)
+    return (weight * size(z - clean, blend)).mean() + PATCHES * (weight[:part] * size(patches - aim, blend)).mean()
 
 
-class _XUpdate(torch.autograd.Function):
-    """x = (BᵀB + ρI)⁻¹(Bᵀy + ρz), whose derivative by z is ρ(BᵀB + ρI)⁻¹: symmetric, so one more solve."""
-
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, state: State, stage: KernelStage) -> Tensor:
-        assert stage.following is not None
-        ctx.weight = ridge(stage.following, state.sigma)
-        ctx.system = System(state.operator, 1.0, ctx.weight)
-        target = 1e-3 * ctx.weight * z.numel() ** 0.5
-        return ctx.system.explain(state.y, z, moment=ctx.weight * z, target=target).value
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.system.solve(ctx.weight * gradients[0].contiguous(), tol=1e-2).value, None, None
+def restoring(net: KernelNetwork, clean: Tensor, bank: Bank, count: int, blend: Tensor) -> Tensor:
+    """The loop unrolled over `count` stages, a different operator for each picture."""
+    operators, sigma = bank.draw(len(clean), clean.shape[-1])
+    y = operators.forward(clean)
+    y = y + sigma * torch.randn_like(y)
+    stored = torch.rand((len(y), 1, 1, 1), device=y.device) < 0.5
+    y = torch.where(stored, (255 * y).round().clamp(0, 255) / 255, y)
+    with half_precision(clean.device):
+        found = unrolled(net, operators, y, sigma, count)
+    loss = size(found[-1] - clean, blend).mean()
+    return loss + EARLY / (count - 1) * sum(size(z - clean, blend).mean() for z in found[:-1])
 
 
-def average(patches: Tensor) -> Tensor:
-    """Patches averaged where they overlap: (B, C·64, H/2, W/2) -> (B, C, H, W)."""
-    rows, columns = patches.shape[-2:]
-    height, width = STRIDE * rows, STRIDE * columns
-    folded = F.fold(patches.flatten(2), (height + 2 * LEAD, width + 2 * LEAD), PATCH, stride=STRIDE)
-    return folded[..., LEAD : LEAD + height, LEAD : LEAD + width] / overlaps(rows, columns, patches)
+def unrolled(net: KernelNetwork, operators: Operators, y: Tensor, sigma: Tensor, count: int) -> list[Tensor]:
+    """The estimates of all stages, as `slir.kernel.stage` makes them."""
+    x = z = operators.start(y, (sigma.clamp(min=ROUNDING) / SLOPE).square())
+    found: list[Tensor] = []
+    for number in range(count):
+        share = number / (count - 1)
+        if found:
+            x = operators.update(y, z, ridge(share, sigma))
+        level = scheduled(share, sigma).expand_as(x)
+        if hasattr(operators, "known"):
+            level = torch.where(operators.known > 0, torch.minimum(sigma, level), level)
+        z = net.estimate(x, net.trunk(x, z, operators.residual(x, y, ridge(share, sigma)).detach(), level))
+        found.append(z)
+    return found

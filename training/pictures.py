@@ -1,8 +1,9 @@
-"""Pictures to learn from: each at several sizes, crops of them drawn at random."""
+"""Pictures to learn from: each at several sizes, crops of them drawn at random, on any device."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,15 @@ LUMA = torch.tensor([0.299, 0.587, 0.114])
 
 
 def listed(folders: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-    """Files to learn from and files to validate with."""
-    files = sorted(p for folder in folders for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES)
+    """Files to learn from and files to validate with, ordered by name."""
+    files = sorted((p for folder in folders for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES), key=_key)
     if not files:
         raise SystemExit(f"no pictures in {', '.join(map(str, folders))}")
     return [p for i, p in enumerate(files) if i % HELD_OUT], files[::HELD_OUT]
+
+
+def _key(path: Path) -> tuple[str, str]:
+    return path.parent.name, path.name
 
 
 def read(path: Path) -> Tensor:
@@ -46,21 +51,33 @@ def sizes(picture: Tensor, least: int) -> list[Tensor]:
 
 
 class Pool:
-    """All pictures at all sizes, in memory."""
+    """All pictures at all sizes in the device's memory, end to end.
 
-    def __init__(self, paths: Sequence[Path], least: int = 180) -> None:
-        self.pictures = [small for path in paths for small in sizes(read(path), least)]
-        self.areas = torch.tensor([float(p[0].numel()) for p in self.pictures])
+    crops() draws on the CPU which pixels a crop has, and takes them from there in one go.
+    """
+
+    def __init__(self, paths: Sequence[Path], device: torch.device, least: int = 180) -> None:
+        with ThreadPoolExecutor() as threads:
+            pictures = [small for own in threads.map(lambda path: sizes(read(path), least), paths) for small in own]
+        self.pixels = torch.cat([p.flatten() for p in pictures]).to(device)
+        self.shapes = torch.tensor([p.shape[-2:] for p in pictures])
+        self.areas = self.shapes.prod(1)
+        self.starts = 3 * (self.areas.cumsum(0) - self.areas)
+        self.luma = LUMA.to(device).view(1, 3, 1, 1)
 
     def crops(self, count: int, side: int, grey: bool, generator: torch.Generator) -> Tensor:
         """(count, 1 or 3, side, side) in [0, 1], turned and mirrored at random; larger pictures come more often."""
-        out = []
-        for i in torch.multinomial(self.areas, count, replacement=True, generator=generator).tolist():
-            picture = self.pictures[i]
-            row, column = (int(torch.randint(n - side + 1, (), generator=generator)) for n in picture.shape[-2:])
-            turn = int(torch.randint(8, (), generator=generator))
-            crop = picture[:, row : row + side, column : column + side].float()
-            crop = (crop * LUMA[:, None, None]).sum(0, keepdim=True).round() if grey else crop
-            crop = crop.flip([d for d, bit in ((1, 1), (2, 2)) if turn & bit])
-            out.append(crop.transpose(1, 2) if turn & 4 else crop)
-        return torch.stack(out) / 255
+        which = torch.multinomial(self.areas.float(), count, replacement=True, generator=generator)
+        rows, cols = self.shapes[which].T
+        corner = torch.rand(2, count, generator=generator)
+        top, left = (corner * (torch.stack([rows, cols]) - side + 1)).long()
+        down, across, swap = torch.randint(2, (3, count), generator=generator)
+        drawn = torch.stack([self.starts[which], rows * cols, cols, top, left, down, across, swap])
+        drawn = drawn.to(self.pixels.device, non_blocking=True)[:, :, None, None, None]
+        start, plane, width, top, left, down, across, swap = drawn
+        i, j = (torch.arange(side, device=drawn.device).view(shape) for shape in ((1, 1, -1, 1), (1, 1, 1, -1)))
+        i, j = torch.where(swap > 0, j, i), torch.where(swap > 0, i, j)
+        i, j = torch.where(down > 0, side - 1 - i, i), torch.where(across > 0, side - 1 - j, j)
+        channel = torch.arange(3, device=drawn.device).view(1, 3, 1, 1)
+        crops = self.pixels[start + channel * plane + (top + i) * width + left + j].float()
+        return ((crops * self.luma).sum(1, keepdim=True).round() if grey else crops) / 255

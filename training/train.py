@@ -2,9 +2,9 @@
 
     python training/train.py --pictures FOLDER [FOLDER ...] --out kernel.pt --minutes 600
 
-The run is resumed from --out where that exists. Each step is an average over several small batches, which are shared
-out among --workers threads of one core each: they do not wait for each other within a step, so other work on the
-machine slows them in proportion.
+The run is resumed from --out where that exists. Each step adds the gradient of a batch to denoise and of a batch to
+restore through random operators; grey and colour pictures take turns. On a GPU each kind of batch is recorded as one
+CUDA graph.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import math
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
 
+import degradations
 import losses
 import torch
 from optimiser import Muon
@@ -28,7 +30,10 @@ from slir.kernel.network import KernelNetwork
 SIGMAS = (15, 25, 50)
 """Grey levels of noise at which denoising is validated."""
 
-EDGES = ("head", "patches", "error")
+STAGES = 5
+"""Of the loop, where B is not the identity."""
+
+EDGES = ("head", "tail", "patches", "error")
 """First and last layers, which Adam learns; all others are learnt by Muon."""
 
 
@@ -36,18 +41,19 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pictures", type=Path, nargs="+", required=True)
     parser.add_argument("--out", type=Path, required=True, help="checkpoint; the log is written beside it")
-    parser.add_argument("--start", type=Path, help="weights to begin with")
+    parser.add_argument("--start", type=Path, help="weights to begin with, of another run's checkpoint")
     parser.add_argument("--minutes", type=float, required=True, help="length of the schedule, over all runs")
+    parser.add_argument("--pause", type=float, default=math.inf, help="end this run after so many minutes, to go on later")
     parser.add_argument("--steps", type=int, help="end after so many steps in any case")
     parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--decay", type=float, default=0.4, help="share of the schedule in which the rate falls to zero")
     parser.add_argument("--denoising", action="store_true", help="leave the other tasks out")
-    parser.add_argument("--grey", action="store_true", help="a network for single planes")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--crop", type=int, default=96)
-    parser.add_argument("--batch", type=int, default=8, help="crops in one small batch")
-    parser.add_argument("--accumulate", type=int, default=2, help="small batches in one step")
-    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--widths", type=int, nargs=3, default=(64, 96, 176))
+    parser.add_argument("--crop", type=int, default=128)
+    parser.add_argument("--batch", type=int, default=16, help="crops to denoise in a step")
+    parser.add_argument("--loop-batch", type=int, default=6, help="crops to restore through operators in a step")
+    parser.add_argument("--operators", type=float, default=1.0, help="share of the operators to draw")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 
@@ -55,31 +61,37 @@ def arguments() -> argparse.Namespace:
 class Trainer:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        torch.manual_seed(options.seed)
-        learnt_from, held_out = listed(options.pictures)
-        self.pool = Pool(learnt_from)
-        self.held_out = validation_crops([read(p) for p in held_out])
         self.device = torch.device(options.device)
-        self.net = KernelNetwork(options.width, colour=not options.grey)
-        self.net = self.net.to(self.device, memory_format=torch.channels_last)
+        torch.manual_seed(options.seed)
+        torch.backends.cudnn.benchmark = True
+        learnt_from, held_out = listed(options.pictures)
+        self.pool = Pool(learnt_from, self.device)
+        self.held_out = validation_crops([read(p) for p in held_out]).to(self.device)
+        self.banks = {}
+        if not options.denoising:
+            workers = len(os.sched_getaffinity(0))
+            self.banks = degradations.banks(options.crop, self.device, options.seed, options.operators, workers)
+        self.net = KernelNetwork(options.widths).to(self.device, memory_format=torch.channels_last)
         if options.start:
-            self.net.load_state_dict(torch.load(options.start, map_location=self.device))
+            self.net.load_state_dict(torch.load(options.start, map_location=self.device)["mean"])
         self.mean = copy.deepcopy(self.net)
         named = list(self.net.named_parameters())
         matrices = [p for name, p in named if name.split(".")[0] not in EDGES]
         edges = [p for name, p in named if name.split(".")[0] in EDGES]
-        self.optimisers = [torch.optim.Adam(edges, lr=options.lr), Muon(matrices, lr=options.lr)]
+        self.lr = torch.zeros((), device=self.device)
+        cuda = self.device.type == "cuda"
+        adam = torch.optim.Adam(edges, lr=self.lr, foreach=cuda, capturable=cuda)
+        self.optimisers = [adam, Muon(matrices, lr=self.lr)]
+        self.keep = torch.zeros((), device=self.device)
+        for p in self.net.parameters():
+            p.grad = torch.zeros_like(p)
+        self.blend = torch.zeros((), device=self.device)
         self.step, self.pixels, self.seconds = 0, 0, 0.0
         if options.out.exists():
             self.load()
-        self.replicas = [self.replica() for _ in range(options.workers)]
-
-    def replica(self) -> KernelNetwork:
-        """A network on the same weights, with gradients of its own."""
-        other = copy.deepcopy(self.net)
-        for p, q in zip(other.parameters(), self.net.parameters()):
-            p.data = q.data
-        return other
+            torch.manual_seed(options.seed + self.step)
+        self.recorded: dict[tuple[str, bool], Callable[[Tensor], Tensor]] = {}
+        self.recorded_update: torch.cuda.CUDAGraph | None = None
 
     def load(self) -> None:
         state = torch.load(self.options.out, map_location=self.device)
@@ -87,6 +99,8 @@ class Trainer:
         self.mean.load_state_dict(state["mean"])
         for optimiser, kept in zip(self.optimisers, state["optimisers"]):
             optimiser.load_state_dict(kept)
+            for group in optimiser.param_groups:
+                group["lr"] = self.lr
         self.step, self.pixels, self.seconds = state["step"], state["pixels"], state["seconds"]
 
     def save(self) -> None:
@@ -106,75 +120,120 @@ class Trainer:
         part.replace(self.options.out)
 
     def rate(self) -> float:
-        """Warm-up, a constant rate, and a linear decay over the last two fifths."""
-        share = self.seconds / (60 * self.options.minutes)
-        return self.options.lr * min(1, (self.step + 1) / 200, max(0.002, (1 - share) / 0.4))
+        """Warm-up, a constant rate, and a linear decay at the end."""
+        left = 1 - self.seconds / (60 * self.options.minutes)
+        return self.options.lr * min(1, (self.step + 1) / 500, max(0.001, left / self.options.decay))
 
-    def small_batch(self, index: int, worker: KernelNetwork) -> float:
-        """Adds the gradient of one small batch to the worker's."""
+    def loss(self, kind: str, clean: Tensor) -> Tensor:
+        if kind == "noise":
+            return losses.denoising(self.net, clean, self.blend)
+        return losses.restoring(self.net, clean, self.banks[kind], STAGES, self.blend)
+
+    def gradient(self, kind: str, grey: bool, generator: torch.Generator) -> Tensor:
+        """Adds the gradient of one batch; the loss."""
         o = self.options
-        generator = torch.Generator().manual_seed((o.seed * 1_000_003 + self.step) * 64 + index)
-        # in turns: denoising and the loop; of steps: grey and colour
-        restoring = index % 2 == 1 and not o.denoising
-        grey = o.grey or self.step % 2 == 0
-        # the loop costs several passes, so its batches are smaller
-        clean = self.pool.crops(max(1, o.batch // 2) if restoring else o.batch, o.crop, grey, generator)
-        loss = (losses.restoring if restoring else losses.denoising)(worker, clean, generator, self.device)
-        (loss / o.accumulate).backward()
-        return loss.item()
+        count = o.batch if kind == "noise" else o.loop_batch
+        clean = self.pool.crops(count, degradations.field_side(kind, o.crop), grey, generator)
+        self.pixels += clean[:, 0].numel()
+        if self.device.type != "cuda":
+            loss = self.loss(kind, clean)
+            loss.backward()
+            return loss.detach()
+        if (kind, grey) not in self.recorded:
+            self.recorded[kind, grey] = self.record(kind, clean)
+        return self.recorded[kind, grey](clean)
+
+    def record(self, kind: str, clean: Tensor) -> Callable[[Tensor], Tensor]:
+        """The loss and its gradient as one CUDA graph."""
+        own = clean.clone()
+        kept = [p.grad.clone() for p in self.net.parameters()]
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            for _ in range(2):
+                self.loss(kind, own).backward()
+        torch.cuda.current_stream().wait_stream(aside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            loss = self.loss(kind, own)
+            loss.backward()
+        for p, grad in zip(self.net.parameters(), kept):
+            p.grad.copy_(grad)
+
+        def replay(clean: Tensor) -> Tensor:
+            own.copy_(clean)
+            graph.replay()
+            return loss.detach().clone()
+
+        return replay
 
     def run(self) -> None:
         o = self.options
-        idle = list(self.replicas)
-        saved = time.monotonic()
-        found: list[float] = []
-
-        def share(index: int) -> float:
-            torch.set_num_threads(1)
-            worker = idle.pop()
-            try:
-                return self.small_batch(index, worker)
-            finally:
-                idle.append(worker)
-
-        with ThreadPoolExecutor(o.workers) as threads:
-            while self.seconds < 60 * o.minutes and self.step != o.steps:
-                began = time.monotonic()
-                found += threads.map(share, range(o.accumulate))
-                self.update()
-                self.seconds += time.monotonic() - began
-                if self.step % 250 == 0:
-                    self.report(found)
-                    found = []
-                if time.monotonic() - saved > 600:
-                    self.save()
-                    saved = time.monotonic()
+        shares = torch.tensor(list(degradations.SHARES.values()))
+        kinds = list(degradations.SHARES)
+        began = saved = reported = time.monotonic()
+        before = self.seconds
+        found: dict[str, list[Tensor]] = {}
+        while self.seconds < 60 * o.minutes and self.step != o.steps and time.monotonic() - began < 60 * o.pause:
+            generator = torch.Generator().manual_seed(o.seed * 1_000_003 + self.step)
+            grey = self.step % 2 == 0
+            self.blend.fill_(min(1, max(0, 1 - (60 * o.minutes - self.seconds) / (60 * o.minutes * o.decay)) * 4))
+            found.setdefault("noise", []).append(self.gradient("noise", grey, generator))
+            if not o.denoising:
+                kind = kinds[int(torch.multinomial(shares, 1, generator=generator))]
+                found.setdefault(kind, []).append(self.gradient(kind, grey, generator))
+            self.update()
+            self.seconds = before + time.monotonic() - began
+            if self.step % 50 == 0 and self.device.type == "cuda":
+                torch.cuda.synchronize()
+            if time.monotonic() - reported > (90 if self.device.type == "cuda" else 300):
+                self.report(found)
+                found, reported = {}, time.monotonic()
+            if time.monotonic() - saved > (120 if self.device.type == "cuda" else 600):
+                self.save()
+                saved = time.monotonic()
         self.report(found)
         self.save()
 
-    @torch.no_grad()
     def update(self) -> None:
-        for p, *others in zip(self.net.parameters(), *(r.parameters() for r in self.replicas)):
-            grads = [q.grad for q in others if q.grad is not None]
-            p.grad = torch.stack(grads).sum(0) if len(grads) > 1 else grads[0] if grads else torch.zeros_like(p)
-        for replica in self.replicas:
-            replica.zero_grad(set_to_none=True)
-        torch.nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
-        for optimiser in self.optimisers:
-            for group in optimiser.param_groups:
-                group["lr"] = self.rate()
-            optimiser.step()
+        """One step along the gradient. On a GPU it is recorded once all buffers are there."""
+        self.lr.fill_(self.rate())
+        self.keep.fill_(min(0.999, self.step / (self.step + 100)))
+        if self.recorded_update:
+            self.recorded_update.replay()
+        else:
+            self.move()
+            if self.device.type == "cuda" and self.step % 10 == 9:
+                torch.cuda.synchronize()
+                self.recorded_update = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(self.recorded_update):
+                    self.move()
         self.step += 1
-        self.pixels += self.options.accumulate * self.options.batch * self.options.crop**2
-        if self.step % 4 == 0:
-            keep = min(0.995, self.step / (self.step + 100))
-            torch._foreach_lerp_(list(self.mean.parameters()), list(self.net.parameters()), 1 - keep)
 
     @torch.no_grad()
-    def report(self, found: list[float]) -> None:
-        scores = {k: round(v, 3) for k, v in validate(self.mean, self.held_out.to(self.device)).items()}
-        line = {"step": self.step, "pixels": self.pixels, "minutes": round(self.seconds / 60, 1), "lr": self.rate()}
-        line |= {"loss": round(sum(found) / max(1, len(found)), 5)} | scores
+    def move(self) -> None:
+        parameters, mean = list(self.net.parameters()), list(self.mean.parameters())
+        grads = [p.grad for p in parameters]
+        norm = torch.stack(torch._foreach_norm(grads)).norm()
+        # a step that is not finite is left out
+        scale = torch.where(norm.isfinite(), (1 / norm.clamp(min=1e-12)).clamp(max=1.0), torch.zeros_like(norm))
+        for g in grads:
+            g.nan_to_num_(0.0, 0.0, 0.0)
+        torch._foreach_mul_(grads, scale)
+        for optimiser in self.optimisers:
+            optimiser.step()
+        torch._foreach_zero_(grads)
+        ahead = torch._foreach_sub(parameters, mean)
+        torch._foreach_mul_(ahead, 1 - self.keep)
+        torch._foreach_add_(mean, ahead)
+
+    @torch.no_grad()
+    def report(self, found: dict[str, list[Tensor]]) -> None:
+        line = {"step": self.step, "pixels": self.pixels, "minutes": round(self.seconds / 60, 2), "lr": self.rate()}
+        line |= {f"loss-{kind}": round(float(torch.stack(own).mean()), 5) for kind, own in sorted(found.items())}
+        line |= {k: round(v, 3) for k, v in validate(self.mean, self.held_out).items()}
+        for kind, bank in self.banks.items():
+            line |= {k: round(v, 3) for k, v in validate_loop(self.mean, self.held_out, kind, bank).items()}
         with self.options.out.with_suffix(".jsonl").open("a") as log:
             log.write(json.dumps(line) + "\n")
 
@@ -188,20 +247,42 @@ def validation_crops(pictures: list[Tensor], side: int = 256) -> Tensor:
     return torch.stack(middles)
 
 
+def grey_of(clean: Tensor) -> Tensor:
+    return (clean * LUMA.to(clean).view(1, 3, 1, 1)).sum(1, keepdim=True)
+
+
+def psnr(estimate: Tensor, clean: Tensor) -> float:
+    """Mean over pictures."""
+    mse = (estimate.clamp(0, 1) - clean).square().mean((1, 2, 3))
+    return (-10 * mse.log10()).mean().item()
+
+
 @torch.no_grad()
 def validate(net: KernelNetwork, clean: Tensor) -> dict[str, float]:
-    """PSNR in denoising of grey and colour pictures, mean over pictures."""
+    """PSNR in denoising of grey and colour pictures."""
     scores = {}
-    grey = (clean * LUMA.to(clean).view(1, 3, 1, 1)).sum(1, keepdim=True)
-    for name, x in (("grey", grey), ("colour", clean)) if net.colour else (("grey", grey),):
+    for name, x in (("grey", grey_of(clean)), ("colour", clean)):
         for sigma in SIGMAS:
             y = x + sigma / 255 * torch.randn(x.shape, generator=torch.Generator().manual_seed(sigma)).to(x)
             level = torch.full_like(x[:1], sigma / 255)
             with losses.half_precision(x.device):
                 estimate = torch.cat([net(p, p, torch.zeros_like(p), level).float() for p in y.split(1)])
-            mse = (estimate.clamp(0, 1) - x).square().mean((1, 2, 3))
-            scores[f"{name}-{sigma}"] = (-10 * mse.log10()).mean().item()
+            scores[f"{name}-{sigma}"] = psnr(estimate, x)
     return scores
+
+
+@torch.no_grad()
+def validate_loop(net: KernelNetwork, clean: Tensor, kind: str, bank: degradations.Bank) -> dict[str, float]:
+    """PSNR through the operators of a kind that a fixed seed draws, of grey crops."""
+    side = bank.kernels.shape[-1]
+    x = grey_of(clean)[..., :side, :side]
+    with torch.random.fork_rng([x.device] if x.device.type == "cuda" else []):
+        torch.manual_seed(1)
+        operators, sigma = bank.draw(len(x), side)
+        y = operators.forward(x)
+        y = y + sigma * torch.randn_like(y)
+        with losses.half_precision(x.device):
+            return {kind: psnr(losses.unrolled(net, operators, y, sigma, STAGES)[-1].float(), x)}
 
 
 if __name__ == "__main__":

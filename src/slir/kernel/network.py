@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ class ResidualBlock(nn.Module):
         nn.init.orthogonal_(self.b.weight, gain=0.2)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.b(F.relu(self.a(x)))
+        return x + self.b(F.relu_(self.a(x)))
 
 
 class ErrorHead(nn.Module):
@@ -48,10 +49,9 @@ class KernelNetwork(nn.Module):
     the network is homogeneous: φ(c·x, c·σ) = c·φ(x, σ), so pictures need no particular unit.
     """
 
-    def __init__(self, width: int = 64, blocks: int = 2, colour: bool = True) -> None:
+    def __init__(self, widths: Sequence[int] = (64, 96, 192), blocks: int = 2, colour: bool = True) -> None:
         super().__init__()
-        self.settings = {"width": width, "blocks": blocks, "colour": colour}
-        widths = [width, width * 3 // 2, width * 2]
+        self.settings = {"widths": list(widths), "blocks": blocks, "colour": colour}
 
         def stack(channels: int) -> nn.Sequential:
             return nn.Sequential(*[ResidualBlock(channels) for _ in range(blocks)])
@@ -101,12 +101,11 @@ class KernelNetwork(nn.Module):
         return self.patches[_kind(channels)](features)
 
     def estimate(self, x: Tensor, trunk: Tensor) -> Tensor:
-        """x − Σ_p R_pᵀWφ_p / Σ_p R_pᵀR_p: W and the sum over patches are one transposed convolution."""
+        """x − Σ_p R_pᵀWφ_p / Σ_p R_pᵀR_p."""
         features = self.features(trunk, x.shape[1])
-        matrix = dict(self.patches.named_parameters())[f"{_kind(x.shape[1])}.weight"]  # W, (C·64, 64, 1, 1)
-        weight = matrix.view(-1, PATCH, PATCH, FEATURES).permute(3, 0, 1, 2)
-        total = F.conv_transpose2d(features, weight, stride=STRIDE, padding=LEAD).to(x.dtype)
-        return x - total / overlaps(features.shape[-2], features.shape[-1], x)
+        matrix = self.patches[_kind(x.shape[1])].weight
+        total = F.pixel_shuffle(F.conv2d(features, aggregation(matrix), padding=2), 2)
+        return x - total.to(x.dtype) / overlaps(features.shape[-2], features.shape[-1], x)
 
     def expected_error(self, trunk: Tensor, channels: int) -> Tensor:
         """Root mean square error to expect of the estimate at each pixel: (B, C, H, W)."""
@@ -119,6 +118,17 @@ class KernelNetwork(nn.Module):
 
 def _kind(channels: int) -> str:
     return "grey" if channels == 1 else "colour"
+
+
+def aggregation(matrix: Tensor) -> Tensor:
+    """W and the sum over patches as one 5×5 convolution of φ: (C·64, 64, 1, 1) -> (4C, 64, 5, 5).
+
+    The patch of block p covers the blocks p − 2 … p + 2 in part: its 8 pixels begin 3 before the block. The 4C outputs are
+    the pixels of a 2×2 block, for `pixel_shuffle`.
+    """
+    patches = matrix.view(-1, PATCH, PATCH, FEATURES)
+    blocks = F.pad(patches, (0, 0, 1, 1, 1, 1)).view(-1, 5, 2, 5, 2, FEATURES).flip(1, 3)
+    return blocks.permute(0, 2, 4, 5, 1, 3).reshape(-1, FEATURES, 5, 5)
 
 
 def overlaps(rows: int, columns: int, like: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from slir.kernel.network import MULTIPLE, PATCH, STRIDE, KernelNetwork
 from slir.model import Wish
 from slir.operators import Identity, Mask, Operator
 from slir.patches import PatchGrid
+from slir.recipes import ROUNDING
 from slir.views import State
 
 FIRST_LEVEL = 49 / 255
@@ -73,11 +74,15 @@ class KernelStage:
         """The noise level of x that the network is told: a number, one a channel, or one a pixel."""
         if isinstance(state.operator, Identity):
             return state.sigma
-        level = scheduled(self.share, state.sigma)
+        level = self.scheduled(state)
         if isinstance(state.operator, Mask):  # what is known keeps its own noise
             known = torch.clamp(torch.as_tensor(state.sigma), max=level)
             return torch.where(state.operator.missing.to(state.x.device), torch.as_tensor(level), known)
         return level
+
+    def scheduled(self, state: State) -> float:
+        """The level before the mask is considered, of the noisiest channel."""
+        return float(scheduled(self.share, torch.as_tensor(state.sigma).max()))
 
     def turn(self, state: State, grid: PatchGrid, generator: torch.Generator | None = None) -> tuple[Wish, State]:
         """The average of all patches, as what x is wanted to be; and the state, which keeps x for a stage on top."""
@@ -121,19 +126,19 @@ class KernelStage:
             return torch.zeros_like(state.x)
         sigma = float(torch.as_tensor(state.sigma).mean())
         back = state.operator.adjoint(state.y - state.operator.forward(state.x))
-        hint = state.operator.inverse_hint(back, 1.0, ridge(self.share, sigma))
+        hint = state.operator.inverse_hint(back, 1.0, float(ridge(self.share, sigma)))
         return back if hint is None else hint(back)
 
     def system(self, wish: Wish, sigma: float) -> tuple[float, Tensor, Tensor]:
         """The x-update's data weight, diagonal and moment."""
         if self.following is None:
             return 0.0, wish.diagonal, wish.moment
-        weight = ridge(self.following, sigma)
+        weight = float(ridge(self.following, sigma))
         return 1.0, weight * wish.diagonal, weight * wish.moment
 
     def begin(self, state: State, z: Tensor) -> tuple[float, Tensor]:
         """The error that the x-update may leave in x, and where it starts."""
-        return TOLERANCE.get(z.device.type, 1e-5) * scheduled(self.share, state.sigma), z
+        return TOLERANCE.get(z.device.type, 1e-5) * self.scheduled(state), z
 
     @property
     def device(self) -> torch.device:
@@ -149,15 +154,15 @@ class KernelStage:
         return replace(self, network=moved[id(self.network)])
 
 
-def scheduled(share: float, sigma: float | Tensor) -> float:
+def scheduled(share: float, sigma: float | Tensor) -> Tensor:
     """The noise level of x at a stage, falling geometrically from the first to the noise's own."""
-    last = max(float(torch.as_tensor(sigma).max()), LAST_LEVEL)
-    return float(FIRST_LEVEL ** (1 - share) * last**share)
+    last = torch.as_tensor(sigma).clamp(min=LAST_LEVEL)
+    return FIRST_LEVEL ** (1 - share) * last**share
 
 
-def ridge(share: float, sigma: float) -> float:
+def ridge(share: float, sigma: float | Tensor) -> Tensor:
     """λσ²/level², the weight of z in the x-update before a stage."""
-    return DATA_WEIGHT * (least_noise(sigma) / scheduled(share, sigma)) ** 2
+    return DATA_WEIGHT * (torch.as_tensor(sigma).clamp(min=ROUNDING) / scheduled(share, sigma)) ** 2
 
 
 def _framed(plane: Tensor) -> Tensor:
