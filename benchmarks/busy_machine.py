@@ -36,7 +36,7 @@ class Work:
         torch.set_num_threads(threads)
         own = case(task, side)
         self.operator, self.sigma = operator_for(own), own.sigma
-        self.model = default_model(self.operator, own.sigma)
+        self.model = default_model(self.operator)
         self.y = torch.from_numpy(own.y).float()
 
     def seconds(self) -> tuple[float, float]:

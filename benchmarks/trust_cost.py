@@ -33,7 +33,7 @@ class Work:
     def __init__(self, task: str, side: int) -> None:
         own = case(task, side)
         self.operator, self.sigma = operator_for(own), own.sigma
-        self.model = default_model(self.operator, own.sigma)
+        self.model = default_model(self.operator)
         self.y = torch.from_numpy(own.y).float()
 
     def seconds(self, errors: bool) -> float:

@@ -94,7 +94,7 @@ def main() -> int:
     restoring = judging = 0.0
     for task, told, y, operator, sigma in cases(options.data, options.training, options.every):
         started = time.perf_counter()
-        x = restore(y.to(device), operator, default_model(operator, sigma).to(device), sigma=sigma).x
+        x = restore(y.to(device), operator, default_model(operator).to(device), sigma=sigma).x
         middle = time.perf_counter()
         check = judge(y.to(device), operator, x, sigma, span=255)
         restoring, judging = restoring + middle - started, judging + time.perf_counter() - middle

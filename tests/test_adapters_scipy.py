@@ -124,7 +124,7 @@ def test_slir_restores_what_pylops_has_blurred() -> None:
     centre = (psf.shape[0] // 2, psf.shape[1] // 2)
     operator = from_scipy(pylops.signalprocessing.Convolve2D(x.shape, np.asarray(psf), offset=centre))
     y = operator.forward(x) + 0.01 * torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
-    made = slir.restore(y, operator, default_model(operator, 0.01), sigma=0.01).x
+    made = slir.restore(y, operator, default_model(operator), sigma=0.01).x
     before, after = ((each - x).square().mean() for each in (y, made))
     assert float(10 * torch.log10(before / after)) > 3
 

@@ -566,14 +566,14 @@ def test_info_of_images(tree, tmp_path):
 def test_info_of_models():
     from importlib.resources import as_file, files
 
-    with as_file(files("slir.models") / "upsample2.safetensors") as path:
+    with as_file(files("slir.models") / "denoise.safetensors") as path:
         found = json.loads(run("info", path, "--json").stdout)
         text = run("info", path).stdout
-    assert (found["task"], found["factor"], found["method"]) == ("upsample", 2, "cascade")
+    assert (found["task"], found["method"]) == ("denoise", "cascade")
     assert found["stages"] >= 2
     assert found["cells"] > 1
     assert found["held_out_psnr"][-1] > found["held_out_psnr"][0]
-    assert "a model to upsample" in text
+    assert "a model to denoise" in text
     assert "calibrated for the whole task, sigma from" in found["intervals"]
     assert found["intervals"] in text
     assert found["inside_slir"] == shipped_hash()  # as sidecars name it

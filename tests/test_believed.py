@@ -44,7 +44,7 @@ def test_photographs_are_hardly_touched() -> None:
     clean = torch.from_numpy(data.camera()[100:196, 180:276] / 255.0).float()
     sigma = 25 / 255
     y = clean + sigma * torch.randn(clean.shape, generator=torch.Generator().manual_seed(0))
-    denoised = restore(y, Identity(), default_model(Identity(), sigma), sigma=sigma).x
+    denoised = restore(y, Identity(), default_model(Identity()), sigma=sigma).x
     again = believed(State(y, Identity(), denoised, denoised, sigma))
     assert float((again != denoised).double().mean()) < 0.02
 

@@ -119,9 +119,8 @@ def test_channels_may_come_first() -> None:
 
 
 def test_differences_take_half_of_the_stages() -> None:
-    for name in ("denoise", "deblur", "upsample2", "inpaint"):
-        model = shipped_model(name)
-        short = colour.brief(model)
-        assert len(short.stages) == max(2, -(-len(model.stages) // 2))
-        assert short.stages[0] is model.stages[0]
-        assert short.stages[-1].level == 0
+    model = shipped_model("denoise")
+    short = colour.brief(model)
+    assert len(short.stages) == max(2, -(-len(model.stages) // 2))
+    assert short.stages[0] is model.stages[0]
+    assert short.stages[-1].level == 0

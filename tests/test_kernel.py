@@ -21,7 +21,7 @@ from slir.views import State
 def network() -> KernelNetwork:
     """Untrained, and small; the last layer is scaled so that its corrections are of the noise's size."""
     torch.manual_seed(0)
-    net = KernelNetwork(width=8, blocks=1)
+    net = KernelNetwork((8, 12, 16), blocks=1)
     for weight in net.patches.parameters():
         weight.data *= 0.2
     return net.requires_grad_(False)
@@ -114,7 +114,7 @@ def test_the_x_update_solves_its_normal_equations(network: KernelNetwork, pictur
 
 
 def test_levels_fall_from_the_first_to_the_noise() -> None:
-    levels = [scheduled(stage.share, 0.02) for stage in stages(KernelNetwork(8, 1), 4)]
+    levels = [scheduled(stage.share, 0.02) for stage in stages(KernelNetwork((8, 12, 16), 1), 4)]
     assert levels == sorted(levels, reverse=True)
     assert levels[-1] == pytest.approx(0.02)
     ratios = np.array(levels[1:]) / np.array(levels[:-1])
@@ -144,7 +144,7 @@ def cases(picture: torch.Tensor) -> list[tuple[operators.Operator, float]]:
 def test_channels_are_solved_each_with_its_own_noise(network: KernelNetwork, picture: torch.Tensor, case: int) -> None:
     """Three channels go through the loop at once; a network that sees no colour gives what single planes give."""
     operator, sigma = cases(picture)[case]
-    grey_only = KernelNetwork(width=8, blocks=1).requires_grad_(False)
+    grey_only = KernelNetwork((8, 12, 16), blocks=1).requires_grad_(False)
     for weight in grey_only.patches.parameters():
         weight.zero_()
     x = torch.stack([picture, picture.flip(0), 0.5 * picture])

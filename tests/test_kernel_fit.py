@@ -12,13 +12,13 @@ import torch
 import slir
 from slir.cascade import CellMaps, LearntStage, cell_features
 from slir.cells import NearestCells, nearest_cells
-from slir.defaults import KERNEL_STAGES, shipped_model
+from slir.defaults import shipped_kernel
 from slir.errors import FileError, InputError, SlirError
 from slir.families import Noise
 from slir.kernel import fitting
 from slir.kernel.fitting import FOLDS, cut, pairs_of, restore_crop, sums_of
 from slir.kernel.network import KernelNetwork
-from slir.kernel.stage import stages
+from slir.kernel.stage import STAGES, stages
 from slir.model import Model
 from slir.operators import Blur, Downsample, Identity
 from slir.restoration import advance, restore
@@ -37,7 +37,7 @@ FAMILY = Noise(0.08, 0.12)
 def base() -> Model:
     """A small network that was never trained; its corrections are a few percent of the noise."""
     torch.manual_seed(0)
-    network = KernelNetwork(width=8, blocks=1)
+    network = KernelNetwork((8, 12, 16), blocks=1)
     for weight in network.patches.parameters():
         weight.data *= 0.2
     return Model(stages(network.requires_grad_(False), 1))
@@ -265,11 +265,11 @@ def test_a_base_is_a_model_or_its_file(base: Model, fitted: Model, tmp_path: Pat
     assert torch.equal(top_of(first)[1].maps, top_of(second)[1].maps)
 
 
-@pytest.mark.parametrize(("task", "count"), [("denoise", 1), ("deblur", KERNEL_STAGES)])
+@pytest.mark.parametrize(("task", "count"), [("denoise", 1), ("deblur", STAGES)])
 def test_without_a_base_the_network_that_ships_is_taken(task: str, count: int) -> None:
     model = slir.fit(PICTURES, task=task, method="kernel", draws=4, cells=2)
     assert len(model.stages) == count + 1
-    assert model.stages[0].network is shipped_model("kernel").stages[0].network  # type: ignore[attr-defined, union-attr]
+    assert model.stages[0].network is shipped_kernel().network  # type: ignore[attr-defined, union-attr]
 
 
 def test_one_picture_is_enough(base: Model) -> None:

@@ -29,7 +29,7 @@ SMALL = cascade(similar=True)
 def windows(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Every file is large, its tiles and the model small; gives the pieces that were restored."""
     pieces: list[Any] = []
-    monkeypatch.setattr(treatment, "default_model", lambda operator, sigma: SMALL)
+    monkeypatch.setattr(treatment, "default_model", lambda operator: SMALL)
     monkeypatch.setattr(streams, "LARGE", 1)
     monkeypatch.setattr(streams, "tile_side", lambda *about: 128)
     by = streams.Windows.restored
@@ -308,7 +308,7 @@ def sure(monkeypatch: pytest.MonkeyPatch, windows: list[Any]) -> list[Any]:
     own = OwnTest(0.7, 0.7, (-0.3,) * PARTS, ((-1.5, 1.5),) * PARTS)
     known: Any = shipped_model("denoise").trust
     model = replace(SMALL, trust=replace(known, own=own, sigma=(1e-4, 1.0), unit=(1e-6, 10.0)))
-    monkeypatch.setattr(treatment, "default_model", lambda operator, sigma: model)
+    monkeypatch.setattr(treatment, "default_model", lambda operator: model)
     monkeypatch.setattr(own_test, "pays", lambda part, operator: True)
     return windows
 
@@ -399,7 +399,7 @@ def test_maps_of_the_papers_kind_fit_together(tmp_path: Path, monkeypatch: pytes
 
 def test_asking_for_errors_changes_no_pixel(tmp_path: Path, sure: list[Any]) -> None:
     """Not even with a solver that draws at random."""
-    known: Any = treatment.default_model(Identity(), 0.1).trust
+    known: Any = treatment.default_model(Identity()).trust
     model = a_bank(tmp_path, known, loss="euclidean", stride=3, solver="sdca")
     asked: dict[str, Any] = {"sigma": 10.0, "model": model}
     both = [restored(tmp_path, large()[:128, :300], "denoise", error_map=own, **asked) for own in (False, True)]

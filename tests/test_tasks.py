@@ -11,8 +11,9 @@ from scipy.signal import fftconvolve
 from skimage import data
 
 import slir
-from slir.defaults import default_model, demo_picture, shipped_name, training_pictures
+from slir.defaults import default_model, demo_picture, training_pictures
 from slir.errors import InputError
+from slir.kernel.learnt import task_name
 from slir.model import Model
 from slir.operators import Blur, Compose, Downsample, Identity, Mask
 
@@ -127,16 +128,14 @@ def test_inpainting_keeps_what_is_known_and_fills_what_is_not() -> None:
 
 
 def test_default_models_are_kept_and_told_apart() -> None:
-    first = default_model(Identity(), 0.1)
-    assert default_model(Identity(), 0.02) is first  # one cascade serves all noise levels
-    assert default_model(Blur(PSF), 0.1) is not first
-    assert default_model(Blur(PSF), 0.1) is default_model(Compose(Mask(TRUTH > 100), Blur(PSF, "circular")), 0.1)
-    names = [shipped_name(Downsample(factor)) for factor in (1, 2, 3, 4, 5)]
-    assert names == ["deblur", "upsample2", "upsample3", "upsample4", None]
-    fifth = default_model(Downsample(5), 0.0)  # no cascade ships for it, so one of the paper's kind is learnt
-    assert not fifth.learnt
-    assert default_model(Downsample(5), 0.0) is fifth
-    assert default_model(Downsample(5), 0.1) is not fifth
+    first = default_model(Identity())
+    assert default_model(Identity()) is first
+    assert default_model(Blur(PSF)) is not first
+    assert default_model(Blur(PSF)) is default_model(Compose(Mask(TRUTH > 100), Blur(PSF, "circular")))
+    names = [task_name(operator) for operator in (Downsample(1), Downsample(3), Downsample(7), Mask(TRUTH > 100))]
+    assert names == ["deblur", "upsample3", "upsample7", "inpaint"]
+    networks = {id(default_model(operator).stages[0].network) for operator in (Blur(PSF), Mask(TRUTH > 100), Downsample(5))}  # type: ignore[attr-defined]
+    assert len(networks) == 1
 
 
 def test_what_ships_is_whole_and_the_demo_is_not_learnt_from() -> None:

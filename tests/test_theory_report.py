@@ -343,7 +343,7 @@ def test_model_of_one_blur_asks_for_it() -> None:
 
 
 def test_report_of_a_cascade(tmp_path) -> None:
-    model = shipped_model("inpaint")
+    model = shipped_model("denoise")
     alone = theory.report(model=model)
     assert alone.correlation is None
     assert alone.model is not None
@@ -351,7 +351,7 @@ def test_report_of_a_cascade(tmp_path) -> None:
     assert f"{alone.model['held_out_psnr'][-1]:.2f}" in alone.text()
     assert [path.name for path in alone.save(tmp_path)] == ["theory.txt", "theory.json", "stages.png"]
     found = theory.report(small(3), model=model, m=32, test=20)
-    assert found.task == "inpaint"
+    assert found.task == "denoise"
     assert found.correlation is not None
     assert any("drawn with seed 0" in note for note in found.notes)
 

@@ -1,4 +1,4 @@
-"""The script that learns the kernel: it runs, goes on from its checkpoint, and what it writes restores pictures."""
+"""Training: its operators are those of slir, its scripts go on from their checkpoints, and what they write restores."""
 
 from __future__ import annotations
 
@@ -13,13 +13,29 @@ import pytest
 import torch
 from PIL import Image
 
+import slir
+from slir.io.models import load_kernel
+from slir.kernel.learnt import TASKS
+from slir.operators import Blur, Downsample, Mask, Operator
+from slir.restoration import restore
+
 TRAINING = Path(__file__).parent.parent / "training"
+sys.path.insert(0, str(TRAINING))
+
+import degradations  # noqa: E402
+import losses  # noqa: E402
+import torus  # noqa: E402
+from optimiser import orthogonalised  # noqa: E402
+from pictures import Pool  # noqa: E402
+
+TINY = ["--widths", 8, 12, 16, "--crop", 48, "--batch", 2, "--loop-batch", 2, "--operators", 0.001]
 
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three smooth pictures with edges; the first is held out."""
-    folder = tmp_path_factory.mktemp("pictures")
+    folder = tmp_path_factory.mktemp("pictures") / "cc0"
+    folder.mkdir()
     rng = np.random.default_rng(0)
     for name in "abc":
         waves = rng.standard_normal((264, 280, 3)).cumsum(0).cumsum(1)
@@ -31,15 +47,123 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(TRAINING / script), *map(str, arguments)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, timeout=180, env=environment)
+
+
+# --- operators on a torus ---
+
+
+def on_torus(kind: str, side: int = 24) -> tuple[torus.Operators, list[Operator]]:
+    """Two operators of a kind for square pictures, as a batch and one by one."""
+    generator = torch.Generator().manual_seed(0)
+    if kind == "mask":
+        missing = torch.rand(2, side, side, generator=generator) < 0.6
+        return torus.Masks(1 - missing[:, None].float()), [Mask(own) for own in missing]
+    kernels = torch.rand(2, 5, 3, generator=generator)
+    kernels /= kernels.sum((1, 2), keepdim=True)
+    if kind == "blur":
+        singly: list[Operator] = [Blur(kernel, "circular") for kernel in kernels]
+        fields = [degradations.centred(kernel, side, own.convolution.centre) for kernel, own in zip(kernels, singly)]  # type: ignore[attr-defined]
+        return torus.Blurs(torch.fft.rfft2(torch.stack(fields)[:, None])), singly
+    downs = [Downsample(2, kernel.double().numpy(), border="circular") for kernel in kernels]
+    fields = []
+    for kernel, down in zip(kernels, downs):
+        row, col = down.convolution.centre
+        fields.append(degradations.centred(kernel, side, (row + down.phase, col + down.phase)))
+    return torus.Downsamplings(torch.fft.fft2(torch.stack(fields)[:, None]), 2), list(downs)
+
+
+@pytest.mark.parametrize("kind", ["blur", "down2", "mask"])
+def test_operators_on_a_torus_are_those_of_slir(kind: str) -> None:
+    batch, singly = on_torus(kind)
+    x = torch.rand(2, 1, 24, 24, generator=torch.Generator().manual_seed(1))
+    y = batch.forward(x)
+    for number, operator in enumerate(singly):
+        torch.testing.assert_close(y[number, 0], operator.forward(x[number, 0]), rtol=0, atol=1e-6)
+        back = operator.adjoint(y[number, 0].contiguous())
+        torch.testing.assert_close(batch.adjoint(y)[number, 0], back, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["blur", "down2", "mask"])
+def test_updates_on_a_torus_have_no_gradient(kind: str) -> None:
+    batch, _ = on_torus(kind)
+    x, z = (torch.rand(2, 1, 24, 24, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
+    y, ridge = batch.forward(x), torch.tensor([0.1, 0.01]).view(2, 1, 1, 1)
+    x = batch.update(y, z, ridge)
+    gradient = batch.adjoint(batch.forward(x) - y) + ridge * (x - z)
+    assert float(gradient.abs().max()) < 1e-5
+    start = batch.start(y, ridge)
+    around = start.roll(1, -1) + start.roll(-1, -1) + start.roll(1, -2) + start.roll(-1, -2)
+    gradient = batch.adjoint(batch.forward(start) - y) + ridge * (4 * start - around)
+    assert float(gradient.abs().max()) < 2e-4  # the spectrum of ∇ᵀ∇ is kept from zero
+
+
+def test_noise_has_the_level_that_it_says() -> None:
+    torch.manual_seed(0)
+    added, level = degradations.noise(torch.zeros(64, 3, 64, 64))
+    assert added.shape == level.shape
+    assert float((added.square().mean((1, 2, 3)) / level.square().mean((1, 2, 3)) - 1).abs().max()) < 0.25
+    assert float(level.max()) <= degradations.LARGEST_SIGMA
+
+
+def test_pictures_of_many_kinds_stay_in_range_but_for_points_of_light() -> None:
+    torch.manual_seed(0)
+    clean = degradations.varied(torch.rand(64, 3, 32, 32))
+    assert clean.shape == (64, 3, 32, 32)
+    assert bool((clean >= 0).all())
+    assert 0 < int((clean.amax((1, 2, 3)) > 1).sum()) < 16
+
+
+def test_the_loop_of_training_is_the_loop_of_slir() -> None:
+    """With a blur whose border is circular, but for the pixels near it: slir's start does not smooth across it."""
+    from slir.kernel.network import KernelNetwork
+    from slir.kernel.stage import stages
+    from slir.model import Model
+
+    torch.manual_seed(0)
+    net = KernelNetwork((8, 12, 16), blocks=1).requires_grad_(False)
+    for weight in net.patches.parameters():
+        weight *= 0.2
+    batch, singly = on_torus("blur", 64)
+    clean = torch.rand(2, 1, 64, 64)
+    y = batch.forward(clean) + 0.02 * torch.randn(2, 1, 64, 64)
+    *_, (estimate, _) = losses.unrolled(net, batch, y, torch.full((2, 1, 1, 1), 0.02), 3)
+    for number, operator in enumerate(singly):
+        found = restore(y[number, 0], operator, Model(stages(net, 3)), sigma=0.02).x
+        torch.testing.assert_close(estimate[number, 0, 16:-16, 16:-16], found[16:-16, 16:-16], rtol=0, atol=1e-3)
+
+
+def test_orthogonalised_matrices_have_equal_singular_values() -> None:
+    torch.manual_seed(0)
+    values = torch.linalg.svdvals(orthogonalised(torch.randn(3, 12, 20)))
+    assert float(values.min()) > 0.5
+    assert float(values.max()) < 1.3
+
+
+def test_crops_are_pieces_of_the_pictures(pictures: Path) -> None:
+    path = pictures / "b.png"
+    pool = Pool([path], torch.device("cpu"))
+    crops = pool.crops(8, 32, False, torch.Generator().manual_seed(0))
+    assert crops.shape == (8, 3, 32, 32)
+    whole = torch.from_numpy(np.array(Image.open(path))).permute(2, 0, 1).float() / 255
+    turned = [crop for one in crops for k in range(4) for crop in (one.rot90(k, (1, 2)), one.rot90(k, (1, 2)).flip(2))]
+    windows = whole.unfold(1, 32, 1).unfold(2, 32, 1).permute(1, 2, 0, 3, 4)
+    corners = windows[..., 0, 0]
+    assert any(
+        bool((windows[row, col] == crop).all())
+        for crop in turned
+        for row, col in (corners == crop[:, 0, 0]).all(-1).nonzero().tolist()
+    )
+
+
+# --- scripts ---
 
 
 def test_training_goes_on_from_its_checkpoint(pictures: Path, tmp_path: Path) -> None:
     out = tmp_path / "kernel.pt"
-    tiny = ["--width", 8, "--crop", 48, "--batch", 2, "--workers", 2, "--out", out, "--pictures", pictures]
     steps: list[int] = []
     for count in (2, 3):
-        done = run("train.py", *tiny, "--minutes", 10, "--steps", count)
+        done = run("train.py", *TINY, "--out", out, "--pictures", pictures, "--minutes", 10, "--steps", count)
         assert done.returncode == 0, done.stderr
         state = torch.load(out)
         steps.append(state["step"])
@@ -47,37 +171,24 @@ def test_training_goes_on_from_its_checkpoint(pictures: Path, tmp_path: Path) ->
     assert steps == [2, 3]
     lines = [json.loads(line) for line in out.with_suffix(".jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == steps
-    assert {"grey-25", "colour-25", "loss", "pixels"} <= set(lines[-1])
-
-
-def test_a_step_is_the_same_however_many_workers_share_it(pictures: Path, tmp_path: Path) -> None:
-    weights = []
-    for workers in (1, 2):
-        out = tmp_path / f"{workers}.pt"
-        tiny = ["--width", 8, "--crop", 48, "--batch", 2, "--accumulate", 2, "--steps", 2, "--minutes", 10]
-        done = run("train.py", *tiny, "--workers", workers, "--out", out, "--pictures", pictures)
-        assert done.returncode == 0, done.stderr
-        assert torch.load(out)["step"] == 2
-        weights.append(torch.load(out)["net"])
-    for name, weight in weights[0].items():
-        torch.testing.assert_close(weights[1][name], weight, rtol=0, atol=2e-3, msg=name)
+    assert {"grey-25", "colour-25", "blur", "down2", "mask", "loss-noise", "pixels"} <= set(lines[-1])
 
 
 @pytest.mark.filterwarnings("ignore::slir.SlirWarning")  # two steps of training explain nothing
-def test_the_error_head_makes_a_model_with_calibrated_errors(pictures: Path, tmp_path: Path) -> None:
-    import slir
-
-    checkpoint, out = tmp_path / "kernel.pt", tmp_path / "model.safetensors"
-    named = tmp_path / "cc0"
-    named.symlink_to(pictures, target_is_directory=True)
-    tiny = ["--width", 8, "--crop", 48, "--batch", 2, "--steps", 2, "--minutes", 10, "--grey"]
+def test_the_error_head_makes_a_kernel_with_calibrated_errors(pictures: Path, tmp_path: Path) -> None:
+    checkpoint, out = tmp_path / "kernel.pt", tmp_path / "kernel.safetensors"
+    tiny = [*TINY, "--steps", 2, "--minutes", 10, "--denoising"]
     assert run("train.py", *tiny, "--out", checkpoint, "--pictures", pictures).returncode == 0
-    options = ["--task", "deblur", "--minutes", 0.01, "--crops", 3, "--stages", 2]
-    done = run("learn_errors.py", *options, "--network", checkpoint, "--out", out, "--pictures", named)
+    options = ["--minutes", 0.01, "--crops", 2, "--side", 64, "--crop", 48, "--operators", 0.001]
+    done = run("learn_errors.py", *options, "--network", checkpoint, "--out", out, "--pictures", pictures)
     assert done.returncode == 0, done.stderr
-    model = slir.load(str(out), device="cpu")
+    kernel = load_kernel(out)
+    assert set(kernel.trust) == set(TASKS)
+    assert kernel.examples is not None
+    assert kernel.provenance["steps"] == 2
     blurred = np.asarray(Image.open(pictures / "a.png").convert("L"))[:64, :64]
-    result = slir.deblur(blurred, slir.psf.gaussian(1.0), sigma=5, model=model, return_info=True)
+    settings = {"sigma": 5, "model": kernel.model("deblur"), "return_info": True}
+    result = slir.deblur(blurred, slir.psf.gaussian(1.0), **settings)
     low, high = result.interval(0.9)
     assert result.error_map is not None
     assert bool((low <= result.image).all() and (result.image <= high).all())

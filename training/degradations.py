@@ -30,10 +30,10 @@ NOISE = {"blur": (0.001, 0.1, 0.0), "down": (0.002, 0.1, 0.5), "mask": (0.004, 0
 
 
 def noise(clean: Tensor) -> tuple[Tensor, Tensor]:
-    """White noise of up to 75 grey levels, and its standard deviation at each pixel.
+    """Noise of up to 75 grey levels, and its standard deviation at each pixel.
 
-    The level is uniform, in a fifth of the crops log-uniform. It varies over a quarter of the crops, and from channel
-    to channel in a quarter of the colour crops.
+    It is white, in an eighth of the crops coloured. The level is uniform, in a fifth of the crops log-uniform. It
+    varies over a quarter of the crops, and from channel to channel in a quarter of the colour crops.
     """
     count, channels, height, width = clean.shape
 
@@ -49,7 +49,33 @@ def noise(clean: Tensor) -> tuple[Tensor, Tensor]:
     if channels > 1:
         uneven = uniform(count, 1, 1, 1) < 0.25
         level = level * torch.where(uneven, 0.25 + 0.75 * uniform(count, channels, 1, 1), torch.ones_like(level[:, :1]))
-    return level * torch.randn_like(clean), level
+    return level * correlated(torch.randn_like(clean), uniform(count, 1, 1, 1) < 0.125), level
+
+
+def varied(clean: Tensor) -> Tensor:
+    """Crops of photographs as pictures of many kinds: drawings, little colour or contrast, points of light."""
+    few = (len(clean) + 8) // 16
+    if few:
+        clean = torch.cat([drawn(few, clean.shape[1], clean.shape[-1], clean.device), clean[few:]])
+    return starry(dimmed(faded(clean)))
+
+
+def correlated(white: Tensor, chosen: Tensor) -> Tensor:
+    """White noise, in the chosen crops filtered at random to the same variance: as deconvolution or a camera leaves it.
+
+    The filter is a random sum of an impulse and two Gaussians of different widths.
+    """
+    count, _, height, width = white.shape
+    rows, cols = torch.fft.fftfreq(height, device=white.device), torch.fft.rfftfreq(width, device=white.device)
+    squares = rows[:, None].square() + cols.square()
+    widths = 0.3 + torch.rand((2, count, 1, 1, 1), device=white.device) * torch.tensor([0.9, 2.0]).to(white).view(
+        2, 1, 1, 1, 1
+    )
+    shares = torch.randn((3, count, 1, 1, 1), device=white.device)
+    passed = shares[0] + (shares[1:] * torch.exp(-19.74 * widths.square() * squares)).sum(0)  # 2π² = 19.74
+    coloured = torch.fft.irfft2(torch.fft.rfft2(white) * passed, s=(height, width))
+    coloured = coloured / coloured.square().mean((1, 2, 3), keepdim=True).sqrt()
+    return torch.where(chosen, coloured, white)
 
 
 def dimmed(clean: Tensor) -> Tensor:
@@ -57,6 +83,61 @@ def dimmed(clean: Tensor) -> Tensor:
     contrast = 0.1 ** torch.rand((len(clean), 1, 1, 1), device=clean.device)
     chosen = torch.rand_like(contrast) < 0.05
     return torch.where(chosen, contrast * clean, clean)
+
+
+def drawn(count: int, channels: int, side: int, device: torch.device, layers: int = 12) -> Tensor:
+    """Lines, rings, discs, planes and gratings in random colours: (count, channels, side, side) in [0, 1]."""
+
+    def uniform(low: float, high: float, last: int = 1) -> Tensor:
+        return low + (high - low) * torch.rand((count, last, 1, 1), device=device)
+
+    def colour() -> Tensor:
+        grey, own = uniform(0, 1).expand(-1, channels, -1, -1), uniform(0, 1, channels)
+        return torch.where(uniform(0, 1) < 0.5, grey, own)
+
+    rows, cols = (torch.arange(side, device=device).view(shape).float() for shape in ((1, 1, -1, 1), (1, 1, 1, -1)))
+    image = colour().expand(count, channels, side, side)
+    for _ in range(layers):
+        angle, period = uniform(0, math.pi), torch.exp(uniform(0.8, 3.2))
+        down, across = rows - uniform(0, side), cols - uniform(0, side)
+        along, beside = down * angle.sin() + across * angle.cos(), down * angle.cos() - across * angle.sin()
+        width, length, radius = uniform(0.7, 6), uniform(5, side), uniform(3, side / 3)
+        away = (down.square() + across.square()).sqrt()
+        line = torch.maximum(beside.abs() - width / 2, along.abs() - length / 2)
+        shapes = torch.stack([line, line, (away - radius).abs() - width / 2, away - radius, beside])
+        which = torch.randint(len(shapes), (1, count, 1, 1, 1), device=device).expand(1, -1, -1, side, side)
+        distance = shapes.gather(0, which)[0]
+        cover = (0.5 - distance * uniform(0.7, 3)).clamp(0, 1)
+        wave = torch.sin(2 * math.pi / period * along)
+        wave = torch.where(uniform(0, 1) < 0.5, wave, (wave * period / 3).clamp(-1, 1))
+        paint = torch.where(uniform(0, 1) < 0.2, torch.lerp(colour(), colour(), 0.5 + 0.5 * wave), colour())
+        image = torch.lerp(image, paint, cover)
+    return image
+
+
+def starry(clean: Tensor) -> Tensor:
+    """The crops, every twentieth of them with points of light that outshine the rest of it up to 300 times."""
+    count, _, height, width = clean.shape
+    points = 8
+
+    def uniform(low: float, high: float) -> Tensor:
+        return low + (high - low) * torch.rand((count, points, 1, 1), device=clean.device)
+
+    rows = (torch.arange(height, device=clean.device).view(1, 1, -1, 1) - uniform(0, height)).square()
+    cols = (torch.arange(width, device=clean.device).view(1, 1, 1, -1) - uniform(0, width)).square()
+    narrow = -0.5 / uniform(0.4, 2.5).square()
+    light = (torch.exp(uniform(-1, 5.7)) * torch.exp(narrow * rows) * torch.exp(narrow * cols)).sum(1, keepdim=True)
+    chosen = torch.rand((count, 1, 1, 1), device=clean.device) < 0.05
+    return torch.where(chosen, clean + light, clean)
+
+
+def faded(clean: Tensor) -> Tensor:
+    """The crops, half of them with less colour or none: monochrome pictures are often stored as RGB."""
+    if clean.shape[1] == 1:
+        return clean
+    saturation = torch.rand((len(clean), 1, 1, 1), device=clean.device)
+    saturation = torch.where(torch.rand_like(saturation) < 0.5, saturation, torch.ones_like(saturation))
+    return torch.lerp(clean.mean(1, keepdim=True), clean, saturation)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Learn the network's error head, then calibrate it on pictures that nothing was learnt from; write the model's file.
+"""Learn the network's error head, calibrate it on pictures that were held out, and write the kernel's file.
 
     python training/learn_errors.py --pictures FOLDER [FOLDER ...] --network kernel.pt --out kernel.safetensors
 
@@ -10,141 +10,106 @@ that and E[(x̂ − x)²] the calibration corrects.
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import time
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import degradations
+import losses
 import torch
 import torch.nn.functional as F
 from pictures import LUMA, Pool, listed, read
 from torch import Tensor
 
 import slir
-from slir.cascade import cell_features, least_noise
-from slir.cells import DirectionCells, direction_cells
+from slir.cascade import cell_features
+from slir.cells import nearest_cells
 from slir.families import AnyBlur, AnyDownsampling, AnyMask, Family, Noise
-from slir.kernel.errors import NetworkErrors
+from slir.io.models import write_kernel
+from slir.kernel.errors import calibrate_network
+from slir.kernel.learnt import LearntKernel
 from slir.kernel.network import PATCH, KernelNetwork
-from slir.kernel.stage import KernelStage, stages
-from slir.model import Model
-from slir.operators import Identity, Mask, Operator
-from slir.restoration import advance
+from slir.kernel.stage import STAGES
 from slir.trust.examples import draw_examples
-from slir.trust.intervals import calibrate_errors
-from slir.trust.record import Trust
-
-SIDE, PIXELS = 192, 4000
-"""Of the crops that errors are calibrated on, and how many pixels of each count."""
 
 AROUND, LEAST = 5, 1e-6
 """Side of the squares in which errors are averaged, and the smallest error that counts, range 1."""
 
+GRAIN = (0.0, 0.003, 0.0, 0.006, 0.0, 0.01)
+"""Standard deviations of the grain that is added to crops, in turn: pictures that were reduced have lost theirs."""
+
 SHOWN = ("cc0", "free-images")
 """Folders of pictures that may be shown as examples."""
 
+DEMO = "purple-dream"
+"""The picture that `slir demo` restores. Nothing is calibrated on it."""
 
-def drawn(denoise: bool, clean: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Operator, float]:
-    """Clean pictures as far as the operator takes them, y, B and σ."""
-    operator: Operator = Identity()
-    sigma = degradations.LARGEST_SIGMA * float(torch.rand((), generator=generator))
-    if not denoise:
-        operator, sigma = degradations.operator(generator, (clean.shape[-2], clean.shape[-1]))
-    height, width = operator.for_training((clean.shape[-2], clean.shape[-1]))[1]
-    clean = clean[..., :height, :width]
-    y = operator.forward(clean)
-    return clean, y + sigma * torch.randn(y.shape, generator=generator), operator, sigma
-
-
-def before_last(y: Tensor, operator: Operator, sigma: float, chain: tuple[KernelStage, ...]) -> Any:
-    """The state that the last stage sees, of one picture (C, H, W) or plane (H, W)."""
-    level = torch.full((len(y), 1, 1), sigma) if y.ndim > 2 else sigma
-    state = chain[0].opening(y, operator, level)
-    for stage in chain[:-1]:
-        state, _ = advance(state, stage)
-    return replace(state, told={})
-
-
-def inputs(state: Any, stage: KernelStage) -> tuple[Tensor, Tensor]:
-    """x and the trunk's output."""
-    x, before, residual, level = stage.planes(state)
-    return x, stage.network.trunk(x, before, residual, level)
-
-
-def learn(net: KernelNetwork, pool: Pool, o: argparse.Namespace) -> list[float]:
-    net.requires_grad_(False)
-    net.error.requires_grad_(True)
-    adam = torch.optim.Adam(net.error.parameters(), lr=2e-3)
-    began, step, losses = time.monotonic(), 0, []
-    while (share := (time.monotonic() - began) / (60 * o.minutes)) < 1:
-        for group in adam.param_groups:
-            group["lr"] = 2e-3 * min(1, (step + 1) / 50) * (1 - share)
-        generator = torch.Generator().manual_seed(o.seed * 1_000_003 + step)
-        grey = not net.colour or step % 2 == 0
-        crop = pool.crops(1, 128, grey, generator)[0]
-        clean, y, operator, sigma = drawn(step // 2 % 2 == 0, crop[0] if grey else crop, generator)
-        chain = stages(net, 1 if isinstance(operator, Identity) else o.stages)
-        with torch.no_grad():
-            state = before_last(y, operator, least_noise(sigma), chain)
-            x, trunk = inputs(state, chain[-1])
-            truth = clean.reshape(1, -1, *clean.shape[-2:])
-            error = (net.estimate(x, trunk)[..., : truth.shape[-2], : truth.shape[-1]] - truth).square()
-        e = net.expected_error(trunk, truth.shape[1])[..., : truth.shape[-2], : truth.shape[-1]]
-        around = F.avg_pool2d(error, AROUND, stride=1, padding=AROUND // 2, count_include_pad=False)
-        loss = ((e + LEAST).log() - (around.sqrt() + LEAST).log()).abs()
-        if isinstance(operator, Mask):
-            loss = loss[operator.missing.expand(loss.shape)]
-        loss = loss.mean()
-        adam.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(net.error.parameters(), 1.0)
-        adam.step()
-        losses.append(loss.item())
-        step += 1
-    net.requires_grad_(False)
-    return losses
-
+KINDS = 64
+"""Kinds of patches of which examples are drawn equally."""
 
 FAMILIES: dict[str, Family] = {
     "denoise": Noise(1 / 255, 75 / 255),
     "deblur": AnyBlur(),
-    "upsample": AnyDownsampling(2),
+    "upsample2": AnyDownsampling(2),
+    "upsample3": AnyDownsampling(3),
+    "upsample4": AnyDownsampling(4),
     "inpaint": AnyMask(),
 }
-"""What each task's errors are calibrated on."""
+"""What the errors of each task are calibrated on."""
 
 
 @torch.no_grad()
-def calibrate(net: KernelNetwork, pictures: list[Tensor], o: argparse.Namespace) -> Trust:
-    """Of one task, from crops of pictures that nothing was learnt from, restored as in use."""
-    generator = torch.Generator().manual_seed(o.seed)
-    chain = stages(net, 1 if o.task == "denoise" else o.stages)
-    raw, errors, sigmas = [], [], []
-    for number in range(o.crops):
-        picture = pictures[number % len(pictures)]
-        row, column = (int(torch.randint(n - SIDE + 1, (), generator=generator)) for n in picture.shape[-2:])
-        crop = picture[:, row : row + SIDE, column : column + SIDE].float() / 255
-        clean = crop if net.colour and number // len(pictures) % 2 else (crop * LUMA[:, None, None]).sum(0)
-        operator, sigma = FAMILIES[o.task].draw(generator, (SIDE, SIDE))
-        height, width = operator.for_training((SIDE, SIDE))[1]
-        clean = clean[..., :height, :width]
-        y = operator.forward(clean)
-        y = y + sigma * torch.randn(y.shape, generator=generator)
-        state, _ = advance(before_last(y, operator, least_noise(sigma), chain), chain[-1], telling=True)
-        inside = torch.zeros(clean.shape[-2:], dtype=torch.bool)
-        operator.crop(inside, (y.shape[-2], y.shape[-1]))[:] = True
-        if isinstance(operator, Mask):
-            inside &= operator.missing
-        some = inside.expand(clean.shape).flatten().nonzero()[:, 0]
-        some = some[torch.randperm(len(some), generator=generator)[:PIXELS]]
-        raw.append(NetworkErrors().log_square(state, chain[-1]).flatten()[some])
-        errors.append((state.x - clean).flatten()[some])
-        sigmas.append(least_noise(sigma))
-    table = calibrate_errors(torch.cat(raw), torch.cat(errors))
-    what = {"family": FAMILIES[o.task].describe(), "pictures": len(pictures), "crops": o.crops}
-    return Trust(NetworkErrors(), table, (min(sigmas), max(sigmas)), (1.0, 1.0), what)
+def restored(
+    net: KernelNetwork, kind: str, clean: Tensor, banks: dict[str, degradations.Bank]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """x̂ of degraded crops, the trunk's output in the last stage, and where errors count."""
+    counted = torch.ones_like(clean, dtype=torch.bool)
+    with losses.half_precision(clean.device):
+        if kind == "noise":
+            added, level = degradations.noise(clean)
+            y = clean + added
+            trunk = net.trunk(y, y, torch.zeros_like(y), level)
+            return net.estimate(y, trunk), trunk, counted
+        operators, sigma = banks[kind].draw(len(clean), clean.shape[-1])
+        y = operators.forward(clean)
+        y = y + sigma * torch.randn_like(y)
+        *_, (estimate, trunk) = losses.unrolled(net, operators, y, sigma, STAGES)
+    if hasattr(operators, "known"):
+        counted = counted & ((operators.known == 0) | (sigma > 0))
+    return estimate, trunk, counted
+
+
+def learn(net: KernelNetwork, pool: Pool, o: argparse.Namespace, device: torch.device) -> list[float]:
+    net.requires_grad_(False)
+    net.error.requires_grad_(True)
+    banks = degradations.banks(o.crop, device, o.seed, o.operators, len(os.sched_getaffinity(0)))
+    kinds, shares = list(degradations.SHARES), torch.tensor(list(degradations.SHARES.values()))
+    adam = torch.optim.Adam(net.error.parameters(), lr=o.lr)
+    began, step, found = time.monotonic(), 0, []
+    while (share := (time.monotonic() - began) / (60 * o.minutes)) < 1:
+        for group in adam.param_groups:
+            group["lr"] = o.lr * min(1, (step + 1) / 50) * (1 - share)
+        generator = torch.Generator().manual_seed(o.seed * 1_000_003 + step)
+        kind = kinds[int(torch.multinomial(shares, 1, generator=generator))] if step % 4 > 1 else "noise"
+        clean = pool.crops(o.batch, degradations.field_side(kind, o.crop), step % 2 == 0, generator)
+        clean = degradations.varied(clean)
+        grain = torch.tensor(GRAIN)[torch.randint(len(GRAIN), (len(clean), 1, 1, 1), generator=generator)]
+        clean = clean + grain.to(device) * torch.randn_like(clean)
+        estimate, trunk, counted = restored(net, kind, clean, banks)
+        with losses.half_precision(device):
+            expected = net.expected_error(trunk, clean.shape[1]).float()
+        error = (estimate.float() - clean).square()
+        around = F.avg_pool2d(error, AROUND, stride=1, padding=AROUND // 2, count_include_pad=False)
+        loss = ((expected + LEAST).log() - (around.sqrt() + LEAST).log()).abs()[counted].mean()
+        adam.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(net.error.parameters(), 1.0)
+        adam.step()
+        found.append(loss.item())
+        step += 1
+    net.requires_grad_(False)
+    return found
 
 
 def main() -> None:
@@ -152,45 +117,55 @@ def main() -> None:
     parser.add_argument("--pictures", type=Path, nargs="+", required=True)
     parser.add_argument("--network", type=Path, required=True, help="checkpoint of train.py")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--task", choices=list(FAMILIES), required=True)
+    parser.add_argument("--provenance", default="{}", help="JSON: what else is to be known of the training")
     parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--stages", type=int, default=5)
-    parser.add_argument("--crops", type=int, default=240)
+    parser.add_argument("--lr", type=float, default=2e-3)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--crop", type=int, default=128)
+    parser.add_argument("--operators", type=float, default=0.1, help="share of the operators to draw")
+    parser.add_argument("--crops", type=int, default=240, help="of the held-out pictures, for each task")
+    parser.add_argument("--side", type=int, default=192, help="of these crops")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
     o = parser.parse_args()
+    device = torch.device(o.device)
     learnt_from, held_out = listed(o.pictures)
-    state = torch.load(o.network)
+    state = torch.load(o.network, map_location="cpu")
     torch.manual_seed(o.seed)
     net = KernelNetwork(**state["settings"])
     net.load_state_dict(state["mean"])
-    net = net.to(memory_format=torch.channels_last)
-    planes = [(read(p).float() / 255 * LUMA[:, None, None]).sum(0) for p in learnt_from if p.parent.name in SHOWN]
-    names = [p.stem for p in learnt_from if p.parent.name in SHOWN]
-    losses = learn(net, Pool(learnt_from), o)
-    trust = calibrate(net, [read(p) for p in held_out], o)
-    generator = torch.Generator().manual_seed(o.seed)
-    cells = direction_cells(cell_features(some_patches(planes, generator)), 64, generator=generator)
-    kinds = partial(kinds_of, cells)
-    examples = draw_examples(planes, names, kinds, size=PATCH, unit=1.0, generator=generator)
+    net = net.to(device, memory_format=torch.channels_last)
+    found = learn(net, Pool(learnt_from, device), o, device)
     provenance = {
         "method": "kernel",
         "slir": slir.__version__,
-        "family": {"kind": o.task},
         "pictures": len(learnt_from),
         "steps": state["step"],
         "crop_pixels": state["pixels"],
         "hours": round(state["seconds"] / 3600, 2),
-        "error_head": {"steps": len(losses), "loss": round(sum(losses[-200:]) / len(losses[-200:]), 4)},
+        "error_head": {"steps": len(found), "loss": round(sum(found[-200:]) / len(found[-200:]), 4)},
+        **json.loads(o.provenance),
     }
-    chain = stages(net, 1 if o.task == "denoise" else o.stages)
-    Model(chain, provenance, trust=trust, examples=examples).save(str(o.out))
+    kernel = LearntKernel(net, {}, None, provenance)
+    pictures = [read(p).float() / 255 for p in held_out if p.stem != DEMO]
+    trust = {}
+    for task, family in FAMILIES.items():
+        generator = torch.Generator().manual_seed(o.seed)
+        what = {"family": family.describe(), "pictures": len(pictures), "crops": o.crops}
+        settings = {"crops": o.crops, "side": o.side, "grain": GRAIN, "generator": generator}
+        trust[task] = calibrate_network(pictures, family, kernel.model(task), what=what, **settings)
+    shown = [p for p in learnt_from if p.parent.name in SHOWN]
+    planes = [(read(p).float() / 255 * LUMA[:, None, None]).sum(0) for p in shown]
+    generator = torch.Generator().manual_seed(o.seed)
+    cells = nearest_cells(cell_features(some_patches(planes, generator)), KINDS, generator=generator)
+    examples = draw_examples(
+        planes, [p.stem for p in shown], lambda clean: cells.assign(cell_features(clean)),
+        size=PATCH, unit=1.0, generator=generator,
+    )  # fmt: skip
+    write_kernel(o.out, LearntKernel(net, trust, examples, provenance))
 
 
-def kinds_of(cells: DirectionCells, patches: Tensor) -> Tensor:
-    return cells.assign(cell_features(patches))
-
-
-def some_patches(planes: list[Tensor], generator: torch.Generator, each: int = 2000) -> Tensor:
+def some_patches(planes: list[Tensor], generator: torch.Generator, each: int = 1000) -> Tensor:
     found = []
     for plane in planes:
         windows = plane.unfold(0, PATCH, 1).unfold(1, PATCH, 1)

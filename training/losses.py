@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 import torch.nn.functional as F
-from degradations import Bank, dimmed, noise
+from degradations import Bank, noise, varied
 from torch import Tensor
 from torus import Operators
 
@@ -36,10 +38,11 @@ def size(error: Tensor, blend: Tensor) -> Tensor:
 
 def denoising(net: KernelNetwork, clean: Tensor, blend: Tensor) -> Tensor:
     """One stage, B the identity. A tenth of the pictures are clipped to [0, 1] and rounded to 8 bits."""
-    clean = dimmed(clean)
+    clean = varied(clean)
+    stored = torch.rand((len(clean), 1, 1, 1), device=clean.device) < 0.1
+    clean = torch.where(stored, clean.clamp(max=1), clean)
     added, level = noise(clean)
     y = clean + added
-    stored = torch.rand((len(y), 1, 1, 1), device=y.device) < 0.1
     y = torch.where(stored, (255 * y).round().clamp(0, 255) / 255, y)
     weight = (level.mean((1, 2, 3)) / 0.1).clamp(min=0.05) ** -0.3  # small noise has small errors, and counts as much
     with half_precision(clean.device):
@@ -47,35 +50,43 @@ def denoising(net: KernelNetwork, clean: Tensor, blend: Tensor) -> Tensor:
         z = net.estimate(y, trunk)
         part = max(1, len(y) // 4)
         patches = net.corrections(net.features(trunk[:part], y.shape[1]), y.shape[1]).float()
-    left = y - clean
-    aim = F.unfold(F.pad(left[:part], (LEAD,) * 4, mode="reflect"), PATCH, stride=STRIDE).reshape(patches.shape)
-    return (weight * size(z - clean, blend)).mean() + PATCHES * (weight[:part] * size(patches - aim, blend)).mean()
+    left, bright = (y - clean)[:part], clean.clamp(min=1)  # errors of points of light count as shares of these
+    aim, shade = (
+        F.unfold(F.pad(image, (LEAD,) * 4, mode="reflect"), PATCH, stride=STRIDE).reshape(patches.shape)
+        for image in (left, bright[:part])
+    )
+    return (weight * size((z - clean) / bright, blend)).mean() + PATCHES * (
+        weight[:part] * size((patches - aim) / shade, blend)
+    ).mean()
 
 
 def restoring(net: KernelNetwork, clean: Tensor, bank: Bank, count: int, blend: Tensor) -> Tensor:
     """The loop unrolled over `count` stages, a different operator for each picture."""
+    clean = varied(clean)
     operators, sigma = bank.draw(len(clean), clean.shape[-1])
     y = operators.forward(clean)
     y = y + sigma * torch.randn_like(y)
+    bright = clean.clamp(min=1)  # errors of points of light count as shares of these
     stored = torch.rand((len(y), 1, 1, 1), device=y.device) < 0.5
-    y = torch.where(stored, (255 * y).round().clamp(0, 255) / 255, y)
+    y = torch.where(stored & (clean.amax((1, 2, 3), keepdim=True) <= 1), (255 * y).round().clamp(0, 255) / 255, y)
     with half_precision(clean.device):
-        found = unrolled(net, operators, y, sigma, count)
-    loss = size(found[-1] - clean, blend).mean()
-    return loss + EARLY / (count - 1) * sum(size(z - clean, blend).mean() for z in found[:-1])
+        found = [z for z, _ in unrolled(net, operators, y, sigma, count)]
+    loss = size((found[-1] - clean) / bright, blend).mean()
+    return loss + EARLY / (count - 1) * sum(size((z - clean) / bright, blend).mean() for z in found[:-1])
 
 
-def unrolled(net: KernelNetwork, operators: Operators, y: Tensor, sigma: Tensor, count: int) -> list[Tensor]:
-    """The estimates of all stages, as `slir.kernel.stage` makes them."""
+def unrolled(
+    net: KernelNetwork, operators: Operators, y: Tensor, sigma: Tensor, count: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The estimate and the trunk's output of each stage, as `slir.kernel.stage` makes them."""
     x = z = operators.start(y, (sigma.clamp(min=ROUNDING) / SLOPE).square())
-    found: list[Tensor] = []
     for number in range(count):
         share = number / (count - 1)
-        if found:
+        if number:
             x = operators.update(y, z, ridge(share, sigma))
         level = scheduled(share, sigma).expand_as(x)
         if hasattr(operators, "known"):
             level = torch.where(operators.known > 0, torch.minimum(sigma, level), level)
-        z = net.estimate(x, net.trunk(x, z, operators.residual(x, y, ridge(share, sigma)).detach(), level))
-        found.append(z)
-    return found
+        trunk = net.trunk(x, z, operators.residual(x, y, ridge(share, sigma)).detach(), level)
+        z = net.estimate(x, trunk)
+        yield z, trunk

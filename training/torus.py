@@ -59,7 +59,7 @@ class Blurs:
 
 @dataclass(frozen=True)
 class Downsamplings:
-    """spectra: of the filters, all frequencies (N, 1, H, W). factor: every factor-th pixel is kept, from the first on."""
+    """spectra: of the filters, all frequencies (N, 1, H, W). factor: every factor-th pixel is kept."""
 
     spectra: Tensor
     factor: int

@@ -26,12 +26,10 @@ from pictures import LUMA, Pool, listed, read
 from torch import Tensor
 
 from slir.kernel.network import KernelNetwork
+from slir.kernel.stage import STAGES
 
-SIGMAS = (15, 25, 50)
+SIGMAS = (2, 15, 25, 50)
 """Grey levels of noise at which denoising is validated."""
-
-STAGES = 5
-"""Of the loop, where B is not the identity."""
 
 EDGES = ("head", "tail", "patches", "error")
 """First and last layers, which Adam learns; all others are learnt by Muon."""
@@ -43,10 +41,14 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="checkpoint; the log is written beside it")
     parser.add_argument("--start", type=Path, help="weights to begin with, of another run's checkpoint")
     parser.add_argument("--minutes", type=float, required=True, help="length of the schedule, over all runs")
-    parser.add_argument("--pause", type=float, default=math.inf, help="end this run after so many minutes, to go on later")
+    parser.add_argument(
+        "--pause", type=float, default=math.inf, help="end this run after so many minutes, to go on later"
+    )
     parser.add_argument("--steps", type=int, help="end after so many steps in any case")
     parser.add_argument("--lr", type=float, default=1e-3)
-    parser.add_argument("--decay", type=float, default=0.4, help="share of the schedule in which the rate falls to zero")
+    parser.add_argument(
+        "--decay", type=float, default=0.4, help="share of the schedule in which the rate falls to zero"
+    )
     parser.add_argument("--denoising", action="store_true", help="leave the other tasks out")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--widths", type=int, nargs=3, default=(64, 96, 176))
@@ -64,6 +66,7 @@ class Trainer:
         self.device = torch.device(options.device)
         torch.manual_seed(options.seed)
         torch.backends.cudnn.benchmark = True
+        torch.backends.cudnn.allow_tf32 = False  # of the first layer, which is in single precision
         learnt_from, held_out = listed(options.pictures)
         self.pool = Pool(learnt_from, self.device)
         self.held_out = validation_crops([read(p) for p in held_out]).to(self.device)
@@ -282,7 +285,8 @@ def validate_loop(net: KernelNetwork, clean: Tensor, kind: str, bank: degradatio
         y = operators.forward(x)
         y = y + sigma * torch.randn_like(y)
         with losses.half_precision(x.device):
-            return {kind: psnr(losses.unrolled(net, operators, y, sigma, STAGES)[-1].float(), x)}
+            *_, (estimate, _) = losses.unrolled(net, operators, y, sigma, STAGES)
+        return {kind: psnr(estimate.float(), x)}
 
 
 if __name__ == "__main__":

@@ -170,15 +170,24 @@ def _two_numbers(data_range: Any) -> tuple[float, float]:
 
 def grey_plane(image: Any, argument: str = "image") -> Tensor:
     """A clean picture to learn from, as one float32 plane in [0, 1]: (H, W) or (H, W, 3 or 4), integer or float."""
+    picture = _clean(image, argument)
+    plane = np.tensordot(GREY, picture, 1) if picture.ndim == 3 else picture
+    return torch.from_numpy(np.ascontiguousarray(plane, dtype=np.float32))
+
+
+def clean_picture(image: Any, argument: str = "image") -> Tensor:
+    """The same with its colours: (H, W) or (3, H, W)."""
+    return torch.from_numpy(np.ascontiguousarray(_clean(image, argument), dtype=np.float32))
+
+
+def _clean(image: Any, argument: str) -> np.ndarray:
     array = as_numpy(image, argument)
     if array.ndim == 3 and array.shape[-1] in (3, 4):
-        array = array[..., :3].astype(np.float64) @ np.array(GREY) / _white(array, argument)
-    elif array.ndim == 2:
-        array = array / _white(array, argument)
-    else:
-        remedy = "Pass (H, W), or (H, W, 3) with the colours last."
-        raise InputError(argument, "be a grey or colour picture", f"of shape {array.shape}", remedy)
-    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+        return np.moveaxis(array[..., :3], -1, 0).astype(np.float64) / _white(array, argument)
+    if array.ndim == 2:
+        return array / _white(array, argument)
+    remedy = "Pass (H, W), or (H, W, 3) with the colours last."
+    raise InputError(argument, "be a grey or colour picture", f"of shape {array.shape}", remedy)
 
 
 def _white(array: np.ndarray, argument: str) -> float:

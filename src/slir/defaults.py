@@ -1,32 +1,21 @@
-"""The model that a task uses when none is given: a cascade that slir ships, learnt from freely licensed pictures.
+"""The model that a task uses when none is given. One serves any operator of its kind and any noise level.
 
-A shipped cascade serves any operator of its kind and any noise level. Where none fits (upsampling by another factor
-than 2, 3 or 4), a model of the paper's kind is learnt on the spot from pictures that ship too: seconds of work, kept
-for the next call.
+The learnt kernel serves all tasks but denoising, where a cascade is still better when there is little noise
+(docs/experiments.md).
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 from functools import lru_cache
 from importlib.resources import as_file, files
 
 import numpy as np
 from torch import Tensor
 
-from slir.fitting import paper_model
+from slir.kernel.learnt import LearntKernel, task_name
 from slir.model import Model
-from slir.operators import Downsample, Identity, Mask, Operator
-
-FACTORS = (2, 3, 4)
-"""Of upsampling, for which a cascade ships."""
-
-KERNEL_STAGES = 5
-"""Stages of the learnt kernel where B is not the identity."""
-
-_KEPT: dict[str, Model] = {}
-_KEEP = 4
+from slir.operators import Operator
 
 
 def _shipped(name: str, key: str) -> Tensor:
@@ -48,25 +37,24 @@ def demo_picture() -> np.ndarray:
     return _shipped("demo.safetensors", "picture").numpy()
 
 
+@lru_cache(maxsize=1)
+def shipped_kernel() -> LearntKernel:
+    """The learnt kernel of `slir.models`, on the CPU."""
+    from slir.io.models import load_kernel
+
+    with as_file(files("slir.models") / "kernel.safetensors") as path:
+        return load_kernel(path)
+
+
 @lru_cache(maxsize=8)
-def shipped_model(name: str) -> Model:
-    """A cascade of `slir.models`, on the CPU."""
+def shipped_model(task: str) -> Model:
+    """The model of a task, as `slir.kernel.learnt` names it, on the CPU."""
+    if task != "denoise":
+        return shipped_kernel().model(task)
     from slir.io.models import load
 
-    with as_file(files("slir.models") / f"{name}.safetensors") as path:
+    with as_file(files("slir.models") / "denoise.safetensors") as path:
         return load(path, device="cpu")
-
-
-@lru_cache(maxsize=8)
-def kernel_model(task: str) -> Model:
-    """The learnt kernel that ships, with as many stages as a task takes, on the CPU. Nothing uses it by default yet."""
-    from slir.kernel.stage import KernelStage, stages
-
-    shipped = shipped_model("kernel")
-    first = shipped.stages[0]
-    assert isinstance(first, KernelStage)  # the file holds nothing else
-    provenance = {name: value for name, value in shipped.provenance.items() if name != "family"}
-    return Model(stages(first.network, 1 if task == "denoise" else KERNEL_STAGES), provenance)
 
 
 @lru_cache(maxsize=1)
@@ -79,26 +67,6 @@ def shipped_hash() -> str:
     return digest.hexdigest()[:16]
 
 
-def shipped_name(operator: Operator) -> str | None:
-    """Which cascade serves an operator. Any linear map can be undone by the one for blurs, if less well."""
-    if isinstance(operator, Identity):
-        return "denoise"
-    if isinstance(operator, Mask):
-        return "inpaint"
-    if isinstance(operator, Downsample) and operator.factor > 1:
-        return f"upsample{operator.factor}" if operator.factor in FACTORS else None
-    return "deblur"
-
-
-def default_model(operator: Operator, sigma: float) -> Model:
-    """The model for this operator and noise level (range 1), on the CPU."""
-    name = shipped_name(operator)
-    if name is not None:
-        return shipped_model(name)
-    key = json.dumps([operator.describe(), sigma], sort_keys=True)
-    if key not in _KEPT:
-        while len(_KEPT) >= _KEEP:
-            _KEPT.pop(next(iter(_KEPT)))
-        # One kernel ridge regression under the squared loss is the best of the paper's within seconds.
-        _KEPT[key] = paper_model(training_pictures(), operator, sigma, loss="squared", weights="krr", m=4000)
-    return _KEPT[key]
+def default_model(operator: Operator) -> Model:
+    """The model for an operator, on the CPU. It serves all noise levels."""
+    return shipped_model(task_name(operator))

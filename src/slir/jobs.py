@@ -332,12 +332,10 @@ def check_errors(job: Job) -> None:
     for path in job.outputs[1:]:
         if os.path.realpath(path) in taken:
             raise FileError(path, "is read from, and would be replaced by an error map", "Choose another output name.")
-    from slir.defaults import FACTORS, shipped_model
+    from slir.defaults import shipped_model
 
-    model = load_model(job)
-    if model is None and (job.task != "upsample" or job.factor in FACTORS):
-        model = shipped_model(f"upsample{job.factor}" if job.task == "upsample" else job.task)
-    if model is not None and model.learnt and model.trust is None:
+    model = load_model(job) or shipped_model(f"upsample{job.factor}" if job.task == "upsample" else job.task)
+    if model.learnt and model.trust is None:
         remedy = "slir calibrate adds what it needs to a model; or ask for no error map."
         raise InputError("model", "be calibrated where an error map is asked for", "without calibration", remedy)
 

@@ -76,7 +76,7 @@ class Treatment:
 
     def model_for(self, operator: Operator, device: torch.device, number: int = 0) -> Model:
         """What restores a plane. Differences of colours have little detail, so half of the stages will do."""
-        model = (self.model or default_model(operator, self.noises()[number])).to(device)
+        model = (self.model or default_model(operator)).to(device)
         return colour.brief(model) if self.turned and number in (1, 2) else model
 
     def part(self, number: int) -> int:
@@ -240,7 +240,7 @@ def decide(
     if model is not None:
         check_model(model, operator, sigmas, spans[0])
     # Models of the paper's kind know one noise level alone.
-    used = model or default_model(operator, sigmas[0])
+    used = model or default_model(operator)
     if colours is None:
         several = len(planes) in (3, 4) and used.learnt
         colours = several and colour.alike(without_holes(planes[:3], operator), sigmas[:3])

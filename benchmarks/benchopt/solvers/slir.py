@@ -14,7 +14,7 @@ class Solver(BaseSolver):
 
     def set_objective(self, y, operator, sigma):
         self.y, self.operator, self.sigma = torch.from_numpy(y), operator, sigma
-        self.model = default_model(operator, sigma)
+        self.model = default_model(operator)
 
     def run(self, _):
         self.x = restore(self.y, self.operator, self.model, sigma=self.sigma).x

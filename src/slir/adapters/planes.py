@@ -38,7 +38,7 @@ def restore_planes(
     sigmas = (sigma,) * len(planes)
     if model is not None:
         check_model(model, operator, sigmas, 1.0)
-    used = model or default_model(operator, sigma)
+    used = model or default_model(operator)
     colours = len(planes) in (3, 4) and used.learnt and min(shape) >= MIN_SIDE
     colours = colours and colour.alike(without_holes(planes[:3], operator), sigmas[:3])
     treatment = Treatment(sigmas, (), colours and not used.joint, colours and used.joint, model)

@@ -59,7 +59,7 @@ class Cascade:
     def prepare(self, group: Group) -> None:
         case = group.cases[0]
         if not self.images:
-            self.model = default_model(operator_of(case), case.sigma).to(self.device)
+            self.model = default_model(operator_of(case)).to(self.device)
             return
         family = (
             family_for(None, operator_of(case), case.sigma)

@@ -103,7 +103,7 @@ def method(name: str, own: Case, asked: dict[str, Any]) -> tuple[Callable[[bool]
     device, operator = asked["device"], operator_for(own)
     if name == "slir" or name.startswith("paper"):
         if name == "slir":
-            model = default_model(operator, own.sigma).to(device)
+            model = default_model(operator).to(device)
         else:
             settings: dict[str, Any] = {"m": asked["bank"], "loss": name.split(", ")[1].lower(), "weights": "nw"}
             model = paper_model(training_pictures(), operator, own.sigma, device=device, **settings)

@@ -69,7 +69,7 @@ class Plan:
     @property
     def lead(self) -> Model:
         """The model that does most of the work, whose reach decides how blocks are cut."""
-        return self.model or default_model(self.operator, 0.0)
+        return self.model or default_model(self.operator)
 
     @property
     def frame(self) -> dict[str, Any]:

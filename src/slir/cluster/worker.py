@@ -118,7 +118,7 @@ def lead_model(work: streams.Work, source: io.Source) -> Model:
 
     if work.model is not None:
         return work.model
-    return shipped_model("inpaint") if work.task == "inpaint" else default_model(work.operator(source.size), 0.0)
+    return shipped_model("inpaint") if work.task == "inpaint" else default_model(work.operator(source.size))
 
 
 def decide(token: str, plane: int) -> tuple[Decision, tuple[str, ...]]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
+from torch import Tensor
 
 import slir
 from slir.bank import Bank
@@ -20,12 +23,13 @@ from slir.io.atomic import whole_file
 from slir.io.cascades import Packer, Unpacker
 from slir.io.networks import pack_network, unpack_network
 from slir.io.trust import pack_examples, pack_trust, unpack_examples, unpack_trust
+from slir.kernel.learnt import LearntKernel
 from slir.kernel.stage import KernelStage
 from slir.losses import Euclidean, Huber, Loss, Squared
 from slir.model import AnyStage, Model, Prior, Stage
 from slir.weights import WEIGHTS
 
-FORMAT = "slir-model"
+FORMAT, KERNEL_FORMAT = "slir-model", "slir-kernel"
 VERSION = 2
 _LOSSES: dict[str, type[Loss]] = {"squared": Squared, "euclidean": Euclidean, "huber": Huber}
 
@@ -71,7 +75,36 @@ def write_model(path: str | Path, model: Model, *, tolerance: float = 0.0, half:
     }
     if networks:
         header["network"] = pack_network(networks[0], tensors)
-    metadata = {"format": FORMAT, "version": str(VERSION), "slir": slir.__version__, "model": json.dumps(header)}
+    _write(path, FORMAT, header, tensors)
+
+
+def write_kernel(path: str | Path, kernel: LearntKernel) -> None:
+    """Write a learnt kernel, with all that is known of its errors, whole or not at all."""
+    tensors: dict[str, Tensor] = {}
+    header = {
+        "network": pack_network(kernel.network, tensors),
+        "trust": {task: pack_trust(trust, tensors, f"trust.{task}") for task, trust in kernel.trust.items()},
+        "examples": pack_examples(kernel.examples, tensors),
+        "provenance": kernel.provenance,
+    }
+    _write(path, KERNEL_FORMAT, header, tensors)
+
+
+def load_kernel(path: str | Path) -> LearntKernel:
+    """Read a learnt kernel that `write_kernel` wrote, onto the CPU."""
+    tensors, header = _read(path, KERNEL_FORMAT, "cpu")
+    with _making_sense(path):
+        trust = {task: unpack_trust(own, tensors, f"trust.{task}") for task, own in header["trust"].items()}
+        return LearntKernel(
+            unpack_network(header["network"], tensors),
+            {task: own for task, own in trust.items() if own is not None},
+            unpack_examples(header["examples"], tensors),
+            header["provenance"],
+        )
+
+
+def _write(path: str | Path, kind: str, header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    metadata = {"format": kind, "version": str(VERSION), "slir": slir.__version__, "model": json.dumps(header)}
     contents = _canonical(save(tensors, metadata=metadata))
     with whole_file(path) as temporary:
         temporary.write_bytes(contents)
@@ -103,11 +136,16 @@ def _stage_settings(stage: AnyStage, priors: list[Prior]) -> dict[str, Any]:
 
 def load(path: str | Path, *, device: str | None = None) -> Model:
     """Read a model that `Model.save` wrote."""
-    target = str(pick_device(device))
+    tensors, header = _read(path, FORMAT, str(pick_device(device)))
+    with _making_sense(path):
+        return _model(tensors, header)
+
+
+def _read(path: str | Path, kind: str, device: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
-        with safe_open(str(path), framework="pt", device=target) as file:
+        with safe_open(str(path), framework="pt", device=device) as file:
             metadata = file.metadata() or {}
-            _check_header(path, metadata)
+            _check_header(path, kind, metadata)
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except FileNotFoundError as error:
         raise FileError(path, "there is no such model file", "Check the path, or make one with slir fit.") from error
@@ -116,15 +154,22 @@ def load(path: str | Path, *, device: str | None = None) -> Model:
             raise
         reason = f"it cannot be read as a model ({error})"
         raise FileError(path, reason, "It may be truncated or of another kind: copy or fit it again.") from error
+    with _making_sense(path):
+        return tensors, json.loads(metadata["model"])
+
+
+@contextmanager
+def _making_sense(path: str | Path) -> Iterator[None]:
+    """Errors in a file's contents become errors that name the file."""
     try:
-        return _model(tensors, json.loads(metadata["model"]))
+        yield
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         reason = f"its contents do not make a model ({type(error).__name__}: {error})"
         raise FileError(path, reason, "It may be damaged: copy or fit it again.") from error
 
 
-def _check_header(path: str | Path, metadata: dict[str, str]) -> None:
-    if metadata.get("format") != FORMAT:
+def _check_header(path: str | Path, kind: str, metadata: dict[str, str]) -> None:
+    if metadata.get("format") != kind:
         raise FileError(path, "it is a safetensors file, but no slir model", "Pass a file that slir fit wrote.")
     if metadata.get("version") != str(VERSION):
         reason = f"it has format version {metadata.get('version')}, this slir {slir.__version__} reads {VERSION}"

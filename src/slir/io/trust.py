@@ -21,12 +21,13 @@ _ERRORS = ("ends", "knots", "slopes")
 _CALIBRATION = ("raw", "ratio", "expected", "absolute", "quantiles")
 
 
-def pack_trust(trust: Trust | None, tensors: Tensors) -> Settings:
+def pack_trust(trust: Trust | None, tensors: Tensors, place: str = "trust") -> Settings:
+    """Adds the calibration's tensors under `place`; returns the rest as JSON."""
     if trust is None:
         return None
-    tensors |= {f"trust.{name}": getattr(trust.calibration, name).cpu().contiguous() for name in _CALIBRATION}
+    tensors |= {f"{place}.{name}": getattr(trust.calibration, name).cpu().contiguous() for name in _CALIBRATION}
     return {
-        **_packed_errors(trust.errors, "trust", tensors),
+        **_packed_errors(trust.errors, place, tensors),
         "levels": list(LEVELS),
         "pixels": trust.calibration.pixels,
         "sigma": list(trust.sigma),
@@ -36,18 +37,18 @@ def pack_trust(trust: Trust | None, tensors: Tensors) -> Settings:
     }
 
 
-def unpack_trust(own: Settings, tensors: Tensors) -> Trust | None:
+def unpack_trust(own: Settings, tensors: Tensors, place: str = "trust") -> Trust | None:
     if own is None:
         return None
     if tuple(own["levels"]) != LEVELS:
         raise ValueError("the levels of its calibration are not this slir's")
-    calibration = Calibration(pixels=own["pixels"], **_named(tensors, "trust", _CALIBRATION))
+    calibration = Calibration(pixels=own["pixels"], **_named(tensors, place, _CALIBRATION))
     sigma, unit = ((float(low), float(high)) for low, high in (own["sigma"], own["unit"]))
     test = own.get("own")  # files of earlier releases have none
     if test is not None:
         ends = tuple((float(low), float(high)) for low, high in test["ends"])
         test = OwnTest(float(test["level"]), float(test["form"]), tuple(map(float, test["centre"])), ends)
-    return Trust(_errors(own, "trust", tensors), calibration, sigma, unit, own["what"], test)
+    return Trust(_errors(own, place, tensors), calibration, sigma, unit, own["what"], test)
 
 
 def _packed_errors(errors: ErrorModel | NetworkErrors, place: str, tensors: Tensors) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from slir.carrying import Untaught
 from slir.cascade import CellMaps, LearntStage, cell_features
 from slir.cells import Cells, nearest_cells
 from slir.compute import pick_device
-from slir.defaults import kernel_model
+from slir.defaults import shipped_kernel
 from slir.errors import InputError
 from slir.families import Family
 from slir.kernel.stage import DATA, KernelStage
@@ -156,7 +156,7 @@ def fit_on_top(
 def learnt_kernel(base: Model | str | PathLike | None, task: str) -> Model:
     """The stages of a learnt kernel, from a model or a model file; of the network that ships where there is none."""
     if base is None:
-        return kernel_model(task)
+        return shipped_kernel().model(task)
     if isinstance(base, str | PathLike):
         from slir.io.models import load
 

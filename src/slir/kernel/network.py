@@ -85,7 +85,8 @@ class KernelNetwork(nn.Module):
             Each is (B, C, H, W) with C = 1 or 3; H and W are multiples of 8.
         """
         planes = torch.cat([x, before, residual, level.expand_as(x)], 1)
-        first = self.head[_kind(x.shape[1])](F.pixel_unshuffle(planes, 2))
+        with torch.autocast(x.device.type, enabled=False):  # half precision rounds x by more than faint noise
+            first = self.head[_kind(x.shape[1])](F.pixel_unshuffle(planes, 2))
         fine = self.encoder[0](first)
         middle = self.encoder[1](self.down[0](fine))
         coarse = self.middle(self.encoder[2](self.down[1](middle)))
@@ -103,7 +104,7 @@ class KernelNetwork(nn.Module):
     def estimate(self, x: Tensor, trunk: Tensor) -> Tensor:
         """x − Σ_p R_pᵀWφ_p / Σ_p R_pᵀR_p."""
         features = self.features(trunk, x.shape[1])
-        matrix = self.patches[_kind(x.shape[1])].weight
+        matrix = self.patches[_kind(x.shape[1])].get_parameter("weight")
         total = F.pixel_shuffle(F.conv2d(features, aggregation(matrix), padding=2), 2)
         return x - total.to(x.dtype) / overlaps(features.shape[-2], features.shape[-1], x)
 
@@ -123,8 +124,8 @@ def _kind(channels: int) -> str:
 def aggregation(matrix: Tensor) -> Tensor:
     """W and the sum over patches as one 5×5 convolution of φ: (C·64, 64, 1, 1) -> (4C, 64, 5, 5).
 
-    The patch of block p covers the blocks p − 2 … p + 2 in part: its 8 pixels begin 3 before the block. The 4C outputs are
-    the pixels of a 2×2 block, for `pixel_shuffle`.
+    The patch of block p covers the blocks p − 2 … p + 2 in part: its 8 pixels begin 3 before the block. The 4C outputs
+    are the pixels of a 2×2 block, for `pixel_shuffle`.
     """
     patches = matrix.view(-1, PATCH, PATCH, FEATURES)
     blocks = F.pad(patches, (0, 0, 1, 1, 1, 1)).view(-1, 5, 2, 5, 2, FEATURES).flip(1, 3)

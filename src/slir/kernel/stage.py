@@ -12,10 +12,13 @@ from torch import Tensor
 from slir.cascade import TOLERANCE, least_noise, smooth_start
 from slir.kernel.network import MULTIPLE, PATCH, STRIDE, KernelNetwork
 from slir.model import Wish
-from slir.operators import Identity, Mask, Operator
+from slir.operators import Blur, Identity, Mask, Operator
 from slir.patches import PatchGrid
 from slir.recipes import ROUNDING
 from slir.views import State
+
+STAGES = 5
+"""Stages of the loop where B is not the identity."""
 
 FIRST_LEVEL = 49 / 255
 """Noise level of the first of several stages, range 1."""
@@ -26,6 +29,8 @@ LAST_LEVEL = 1.5 / 255
 DATA_WEIGHT = 0.23
 """λ: the x-update takes z to be off by level/√λ."""
 
+APART = 48
+"""Least number of zeros between opposite borders of a picture while the residual is inverted on a torus."""
 
 DATA = "data"
 """The name under which a stage leaves the x that it saw."""
@@ -126,8 +131,11 @@ class KernelStage:
             return torch.zeros_like(state.x)
         sigma = float(torch.as_tensor(state.sigma).mean())
         back = state.operator.adjoint(state.y - state.operator.forward(state.x))
-        hint = state.operator.inverse_hint(back, 1.0, float(ridge(self.share, sigma)))
-        return back if hint is None else hint(back)
+        circular = isinstance(state.operator, Blur) and state.operator.border == "circular"
+        apart = 0 if circular else max(APART, 4 * state.operator.reach)
+        padded = F.pad(back, (0, apart, 0, apart))
+        hint = state.operator.inverse_hint(padded, 1.0, float(ridge(self.share, sigma)))
+        return back if hint is None else hint(padded)[..., : back.shape[-2], : back.shape[-1]]
 
     def system(self, wish: Wish, sigma: float) -> tuple[float, Tensor, Tensor]:
         """The x-update's data weight, diagonal and moment."""

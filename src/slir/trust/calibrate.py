@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from slir.arrays import grey_plane
+from slir.arrays import clean_picture, grey_plane
 from slir.bank import image_hash
 from slir.compute import pick_device
 from slir.crews import LocalCrew
@@ -18,6 +19,8 @@ from slir.defaults import default_model
 from slir.errors import InputError
 from slir.families import Family
 from slir.fitting import family_for
+from slir.kernel.errors import calibrate_network
+from slir.kernel.stage import KernelStage
 from slir.model import Model
 from slir.operators import Operator
 from slir.plans import Plan, cascade_plan
@@ -85,7 +88,7 @@ def calibrate(
     generator = torch.Generator().manual_seed(seed)
     if model is None:
         example, noise = family.draw(generator, (side, side))
-        model = default_model(example, noise)
+        model = default_model(example)
     else:  # drawn apart, so that the crops are the same for any model
         example, noise = family.draw(torch.Generator().manual_seed(seed), (side, side))
         check_model(model, example, (noise,), 1.0)
@@ -95,6 +98,13 @@ def calibrate(
     if known:
         remedy = "Pass pictures that the model has not seen: of those that it knows, errors are too small."
         raise InputError("images", "not be those that the model learnt from", f"{len(known)} are", remedy)
+    what = {"family": family.describe(), "pictures": len(planes), "crops": crops, "images": hashes, "grain": grain}
+    if isinstance(model.stages[-1], KernelStage):
+        pictures = [clean_picture(image) for image in images]
+        grains = [share * grain for share in SHARES]
+        settings: dict[str, Any] = {"crops": crops, "side": side, "grain": grains, "generator": generator}
+        trust = calibrate_network(pictures, family, model, what=what, progress=progress, **settings)
+        return replace(model, trust=trust).to("cpu")
     plan = replace(cascade_plan(family), grain=tuple(share * grain for share in SHARES) if grain else ())
     cases = _cases(planes, family, model, plan, crops, side, generator, target)
     for number, case in enumerate(cases):
@@ -105,7 +115,6 @@ def calibrate(
         cases[number] = replace(case, state=replace(finished(case.state, model), matched={}))  # groups are large
     if progress:
         progress(len(cases), len(cases), "calibrating")
-    what = {"family": family.describe(), "pictures": len(planes), "crops": len(cases), "images": hashes, "grain": grain}
     return replace(model, trust=learn_trust(LocalCrew(cases, target), [model], what, seed=seed)).to("cpu")
 
 

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from slir.cascade import BankWeights, LearntStage
 from slir.errors import InputError, SlirError
-from slir.kernel.stage import LEAD, KernelStage
+from slir.kernel.network import LEAD
+from slir.kernel.stage import KernelStage
 from slir.losses import Squared
 from slir.model import Model, Stage
 from slir.operators import Operator

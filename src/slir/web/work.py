@@ -117,13 +117,9 @@ def serve_reader(connection: Connection, memory: int | None) -> None:
 def warm(tell: Tell, device: str | None) -> None:
     """Load what every restoration needs, and do a small one, so that the first click does not wait for it."""
     import slir
-    from slir.defaults import shipped_model
 
     rng = np.random.default_rng(0)
     slir.denoise(rng.normal(128, 20, (64, 64)).clip(0, 255).astype(np.uint8), sigma=20, device=device)
-    for name in ("deblur", "upsample2", "inpaint"):
-        tell()
-        shipped_model(name)
 
 
 @dataclass
