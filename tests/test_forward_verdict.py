@@ -278,7 +278,9 @@ def test_a_treatment_doubts_a_psf_in_pixel_values(channels: int) -> None:
 
     def one(y: Tensor, model: Model, sigma: Any, number: int) -> Restoration:
         x = wiener(y, operator, sigma)
-        return Restoration(operator.crop(x, (y.shape[-2], y.shape[-1])), residual=[SIGMA] * channels if channels > 1 else SIGMA)
+        return Restoration(
+            operator.crop(x, (y.shape[-2], y.shape[-1])), residual=[SIGMA] * channels if channels > 1 else SIGMA
+        )
 
     for operator in (right, wrong):
         treatment = decide(planes, operator, 255 * SIGMA, [255.0] * channels, None)

@@ -635,9 +635,11 @@ def test_a_new_file_gets_the_usual_rights(tmp_path):
 KERNEL = np.array([[0.1, 0.2, 0.1], [0.1, 0.3, 0.2]])
 
 
-def test_kernels_from_arrays_and_tables_are_taken_as_they_are(tmp_path):
-    np.save(tmp_path / "a.npy", KERNEL * 2)
-    np.testing.assert_array_equal(read_psf(tmp_path / "a.npy"), KERNEL * 2)
+def test_kernels_from_arrays_and_tables_are_divided_by_their_sum(tmp_path):
+    np.save(tmp_path / "a.npy", KERNEL * 2283)
+    np.testing.assert_allclose(read_psf(tmp_path / "a.npy"), KERNEL, rtol=1e-15)
+    np.save(tmp_path / "a.npy", KERNEL)
+    np.testing.assert_array_equal(read_psf(tmp_path / "a.npy"), KERNEL)
     for name, apart in [("a.csv", ","), ("b.csv", ";"), ("a.txt", " "), ("b.txt", "\t")]:
         lines = ["# a kernel", *(apart.join(map(str, row)) for row in KERNEL), ""]
         (tmp_path / name).write_text("\n".join(lines))
@@ -660,6 +662,7 @@ def test_kernels_from_images_sum_to_one(tmp_path, name, dtype, channels):
         ("a.csv", b"# nothing\n", "holds no numbers"),
         ("a.csv", b"\xff\xfe\x00", "is not text"),
         ("a.csv", b"1,nan\n", "NaN"),
+        ("a.csv", b"1,-1\n", "sum to 0"),
         ("a.csv", b"", "is empty"),
         ("a.npy", b"\x93NUMPY\x01\x00garbage", "cannot be decoded as NumPy"),
         ("a.mat", b"MATLAB", "no kernel that slir can read"),
@@ -689,7 +692,7 @@ def test_pickles_are_never_opened(tmp_path):
 def test_kernel_images_that_cannot_be(tmp_path):
     write(tmp_path / "black.png", picture_of(np.zeros((3, 3, 1), np.uint8)))
     write(tmp_path / "colour.png", picture_of(noise(3, 3, 3, "uint8")))
-    with pytest.raises(FileError, match="is black"):
+    with pytest.raises(FileError, match="sum to 0"):
         read_psf(tmp_path / "black.png")
     with pytest.raises(FileError, match="in colour"):
         read_psf(tmp_path / "colour.png")

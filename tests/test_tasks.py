@@ -134,7 +134,9 @@ def test_default_models_are_kept_and_told_apart() -> None:
     assert default_model(Blur(PSF)) is default_model(Compose(Mask(TRUTH > 100), Blur(PSF, "circular")))
     names = [task_name(operator) for operator in (Downsample(1), Downsample(3), Downsample(7), Mask(TRUTH > 100))]
     assert names == ["deblur", "upsample3", "upsample7", "inpaint"]
-    networks = {id(default_model(operator).stages[0].network) for operator in (Blur(PSF), Mask(TRUTH > 100), Downsample(5))}  # type: ignore[attr-defined]
+    networks = {
+        id(default_model(operator).stages[0].network) for operator in (Blur(PSF), Mask(TRUTH > 100), Downsample(5))
+    }  # type: ignore[attr-defined]
     assert len(networks) == 1
 
 
@@ -220,6 +222,13 @@ BAD = {
     "grey as colour": (lambda: slir.denoise(GREY, channel_axis=-1), ("image", "3 dim")),
     "axis": (lambda: slir.denoise(np.zeros((32, 32, 3), np.uint8), channel_axis=4), ("channel_axis", "4")),
     "nan": (lambda: slir.denoise(np.full((32, 32), np.nan), data_range=1.0), ("image", "finite", "1024", "inpaint")),
+    "axis word": (lambda: slir.denoise(np.zeros((32, 32, 3), np.uint8), channel_axis="x"), ("channel_axis", "'x'")),
+    "masked": (lambda: slir.denoise(np.ma.masked_less(GREY, 20), sigma=5), ("image", "masked", "inpaint")),
+    "bfloat16": (lambda: slir.denoise(torch.ones(32, 32, dtype=torch.bfloat16)), ("image", "bfloat16", "float()")),
+    "sigma vast": (lambda: slir.denoise(GREY, sigma=10**400), ("sigma", "at least 0")),
+    "device kind": (lambda: slir.denoise(GREY, sigma=5, device="meta"), ("device", "'meta'")),
+    "psf word": (lambda: slir.psf.gaussian("wide"), ("sigma", "positive", "wide")),
+    "psf side": (lambda: slir.psf.gaussian(1.0, "wide"), ("size", "odd", "wide")),
     "sigma": (lambda: slir.denoise(GREY, sigma=-1), ("sigma", "at least 0", "-1")),
     "sigma nan": (lambda: slir.denoise(GREY, sigma=float("nan")), ("sigma", "nan")),
     "sigma word": (lambda: slir.denoise(GREY, sigma="lots"), ("sigma", "'auto'", "'lots'")),

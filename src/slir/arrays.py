@@ -34,6 +34,11 @@ def as_numpy(image: Any, argument: str = "image") -> np.ndarray:
     """A real array of integers or floats, as NumPy; torch tensors come off their device."""
     if image is None or isinstance(image, str | bytes | PathLike):
         raise InputError(argument, "be an array", repr(image), "slir.io.read and the command line read files.")
+    if isinstance(image, np.ma.MaskedArray) and np.ma.is_masked(image):
+        remedy = "Fill them in: slir.inpaint(image.filled(0), image.mask, ...)."
+        raise InputError(argument, "hold no masked pixels", f"masked at {np.ma.count_masked(image)} pixels", remedy)
+    if isinstance(image, Tensor) and image.dtype == torch.bfloat16:
+        raise InputError(argument, "be of a type that NumPy has too", f"of {image.dtype}", "Convert it: image.float().")
     array = image.detach().cpu().numpy() if isinstance(image, Tensor) else np.asarray(image)
     if array.dtype == bool or not (np.issubdtype(array.dtype, np.integer) or np.issubdtype(array.dtype, np.floating)):
         remedy = "Convert it: image.astype(np.float32)."
@@ -113,8 +118,8 @@ def canvas(image: Any, *, data_range: DataRange, channel_axis: int | None) -> tu
     if array.ndim != expected:
         remedy = "Pass channel_axis=-1 for a colour image (H, W, C), or one plane at a time."
         raise InputError("image", f"have {expected} dimensions with channel_axis={channel_axis}", array.shape, remedy)
-    if channel_axis is not None and not -3 <= channel_axis <= 2:
-        raise InputError("channel_axis", "name one of the image's 3 axes", channel_axis, "It is often -1.")
+    if channel_axis is not None and not (isinstance(channel_axis, int | np.integer) and -3 <= channel_axis <= 2):
+        raise InputError("channel_axis", "name one of the image's 3 axes", repr(channel_axis), "It is often -1.")
     low, high = _range(array, data_range)
     least, most = float(array.min()), float(array.max())
     found = f"{least:g} to {most:g}"

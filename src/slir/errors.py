@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+
+def is_finite(value: Any) -> bool:
+    """Whether this is a number, and neither NaN nor infinite nor too large for a float."""
+    try:
+        return math.isfinite(value)
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 class SlirError(Exception):

@@ -15,7 +15,7 @@ from torch import Tensor
 from slir import colour
 from slir.arrays import Canvas
 from slir.defaults import default_model
-from slir.errors import InputError, SlirError, SlirWarning
+from slir.errors import InputError, SlirError, SlirWarning, is_finite
 from slir.families import task_of
 from slir.model import Model
 from slir.noise import estimate_poisson_gaussian, estimate_sigma
@@ -340,7 +340,7 @@ def _told(sigma: float | str, span: float) -> float | None:
             rule = f"be 'auto', '{POISSON_GAUSSIAN}' or a number"
             raise InputError("sigma", rule, repr(sigma), "It counts in units of the pixel values.")
         return None
-    if not isinstance(sigma, int | float | np.number) or not (np.isfinite(sigma) and sigma >= 0):
+    if not (isinstance(sigma, int | float | np.number) and is_finite(sigma) and sigma >= 0):
         raise InputError("sigma", "be 'auto' or a number of at least 0", sigma, "It is the noise's standard deviation.")
     value = float(sigma)
     if value > span:

@@ -50,7 +50,9 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but wa
 PsfFile = Annotated[
     Path | None,
     typer.Option(
-        "--psf", metavar="FILE", help="The blur kernel: .npy, .csv, .txt, or a grey image. `slir psf` makes one."
+        "--psf",
+        metavar="FILE",
+        help="The blur kernel: .npy, .csv, .txt, or a grey image; divided by its sum. `slir psf` makes one.",
     ),
 ]
 Gaussian = Annotated[

@@ -13,6 +13,8 @@ def pick_device(device: str | torch.device | None) -> torch.device:
         chosen = torch.device("cpu" if device is None else device)
     except (RuntimeError, TypeError) as error:
         raise InputError("device", "be 'cpu', 'cuda' or 'cuda:N'", repr(device), "Pick one of these.") from error
+    if chosen.type not in ("cpu", "cuda"):
+        raise InputError("device", "be 'cpu', 'cuda' or 'cuda:N'", repr(device), "Pick one of these.")
     if chosen.type == "cuda" and not torch.cuda.is_available():
         remedy = "Install a CUDA build of torch, or pass device='cpu'."
         raise InputError("device", "be a device that this machine has", repr(str(device)), remedy)

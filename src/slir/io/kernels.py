@@ -18,11 +18,11 @@ _WRITTEN = (".npy", *_TABLES, ".tif", ".tiff", ".png")
 
 
 def read_psf(path: str | os.PathLike[str]) -> np.ndarray:
-    """A (K, L) float64 kernel from a file.
+    """A (K, L) float64 kernel from a file, divided by its sum: files store kernels at any scale.
 
-    .npy : taken as it is.
-    .csv, .txt : one row a line, numbers apart by commas, semicolons, tabs or spaces; taken as it is.
-    .png, .tif, ... : a grey image, divided by its sum, since image files store kernels at any scale.
+    .npy : an array of two axes.
+    .csv, .txt : one row a line, numbers apart by commas, semicolons, tabs or spaces.
+    .png, .tif, ... : a grey image.
     """
     path = Path(path)
     suffix = path.suffix.lower()
@@ -41,7 +41,11 @@ def read_psf(path: str | os.PathLike[str]) -> np.ndarray:
     kernel = kernel.astype(np.float64)
     if not np.isfinite(kernel).all():
         raise FileError(path, "holds values that are NaN or infinite", "Replace these values by zero.")
-    return kernel
+    total = kernel.sum()
+    if not total > 0:
+        reason = f"holds values that sum to {total:g}"
+        raise FileError(path, reason, "Save a kernel whose values sum to more than zero.")
+    return kernel if abs(total - 1) < 1e-12 else kernel / total
 
 
 def write_psf(path: str | os.PathLike[str], kernel: np.ndarray) -> None:
@@ -119,7 +123,4 @@ def _image(path: Path) -> np.ndarray:
         if np.ptp(kernel, axis=-1).any():
             raise FileError(path, "is in colour, but a kernel is grey", "Save it as a grey image.")
         kernel = kernel[..., 0]
-    total = kernel.sum()
-    if not total > 0:
-        raise FileError(path, "is black: its values sum to zero", "Save a kernel whose values sum to more than zero.")
-    return kernel / total
+    return kernel

@@ -6,23 +6,23 @@ import math
 
 import numpy as np
 
-from slir.errors import InputError
+from slir.errors import InputError, is_finite
 
 Offset = tuple[float, float]
 
 
 def check_positive(name: str, value: float, remedy: str) -> None:
-    if not (math.isfinite(value) and value > 0):
+    if not (is_finite(value) and value > 0):
         raise InputError(name, "be a positive finite number", value, remedy)
 
 
 def check_angle(angle: float) -> None:
-    if not math.isfinite(angle):
+    if not is_finite(angle):
         raise InputError("angle", "be a finite number of degrees", angle, "0 is to the right and 90 is up.")
 
 
 def check_size(size: int | None) -> None:
-    if size is not None and (int(size) != size or size < 1 or size % 2 == 0):
+    if size is not None and not (is_finite(size) and size >= 1 and size % 2 == 1):
         raise InputError("size", "be a positive odd number", size, "Only an odd side has a pixel in its centre.")
 
 
