@@ -272,6 +272,21 @@ def test_without_a_base_the_network_that_ships_is_taken(task: str, count: int) -
     assert model.stages[0].network is shipped_kernel().network  # type: ignore[attr-defined, union-attr]
 
 
+def test_errors_of_a_fitted_model_are_calibrated(fitted: Model) -> None:
+    """They are the network's, told before the stage on top; intervals hold as often as they say."""
+    model = slir.calibrate(
+        [stripes(seed) for seed in range(20, 26)], task="denoise", sigma=SIGMA, model=fitted, side=96
+    )
+    held = []
+    for seed in range(30, 34):
+        clean, y = noisy(stripes(seed), seed)
+        result = slir.denoise(y.numpy(), sigma=SIGMA, data_range=1.0, model=model, return_info=True)
+        low, high = result.interval(0.8)
+        held.append(float(((low <= clean.numpy()) & (clean.numpy() <= high)).mean()))
+        assert bool((result.error_map > 0).all())
+    assert 0.7 < np.mean(held) < 0.9
+
+
 def test_one_picture_is_enough(base: Model) -> None:
     model = slir.fit(
         PICTURES[:1], task="denoise", sigma=SIGMA, method="kernel", base=base, draws=8, cells=4, names=["page.png"]

@@ -186,6 +186,8 @@ def test_the_error_head_makes_a_kernel_with_calibrated_errors(pictures: Path, tm
     assert set(kernel.trust) == set(TASKS)
     assert kernel.examples is not None
     assert kernel.provenance["steps"] == 2
+    again = [*tiny, "--start", out, "--out", tmp_path / "again.pt", "--pictures", pictures]
+    assert run("train.py", *again).returncode == 0
     blurred = np.asarray(Image.open(pictures / "a.png").convert("L"))[:64, :64]
     settings = {"sigma": 5, "model": kernel.model("deblur"), "return_info": True}
     result = slir.deblur(blurred, slir.psf.gaussian(1.0), **settings)

@@ -25,6 +25,7 @@ from optimiser import Muon
 from pictures import LUMA, Pool, listed, read
 from torch import Tensor
 
+from slir.io.models import load_kernel
 from slir.kernel.network import KernelNetwork
 from slir.kernel.stage import STAGES
 
@@ -39,7 +40,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pictures", type=Path, nargs="+", required=True)
     parser.add_argument("--out", type=Path, required=True, help="checkpoint; the log is written beside it")
-    parser.add_argument("--start", type=Path, help="weights to begin with, of another run's checkpoint")
+    parser.add_argument("--start", type=Path, help="weights to begin with: a checkpoint or a kernel's file")
     parser.add_argument("--minutes", type=float, required=True, help="length of the schedule, over all runs")
     parser.add_argument(
         "--pause", type=float, default=math.inf, help="end this run after so many minutes, to go on later"
@@ -60,6 +61,13 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def weights(path: Path) -> dict[str, Tensor]:
+    """Of a checkpoint, or of a kernel that ships."""
+    if path.suffix == ".safetensors":
+        return load_kernel(path).network.state_dict()
+    return torch.load(path, map_location="cpu")["mean"]
+
+
 class Trainer:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -76,7 +84,7 @@ class Trainer:
             self.banks = degradations.banks(options.crop, self.device, options.seed, options.operators, workers)
         self.net = KernelNetwork(options.widths).to(self.device, memory_format=torch.channels_last)
         if options.start:
-            self.net.load_state_dict(torch.load(options.start, map_location=self.device)["mean"])
+            self.net.load_state_dict(weights(options.start))
         self.mean = copy.deepcopy(self.net)
         named = list(self.net.named_parameters())
         matrices = [p for name, p in named if name.split(".")[0] not in EDGES]

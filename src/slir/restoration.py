@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from slir.arrays import is_lazy
+from slir.kernel.stage import KernelStage
 from slir.model import AnyStage, Model, Stage, Wish, gathered
 from slir.operators import Identity, Mask, Operator
 from slir.solvers.admm import Dual
@@ -99,8 +100,8 @@ def restore(
             progress(number, len(model.stages), "restoring")
         if observe:
             observe(number, shown(state.z if model.learnt else state.x))
-        last = number + 1 == len(model.stages)
-        state, measured = advance(state, stage, dual=dual, generator=generator, telling=errors and last)
+        telling = errors and tells_errors(model, number)
+        state, measured = advance(state, stage, dual=dual, generator=generator, telling=telling)
         stats.append(measured)
         if dual is None and measured["x_steps"] == 0 and _only_tighter(stage, model.stages[number + 1 :]):
             break
@@ -143,6 +144,13 @@ def begin(y: Tensor, operator: Operator, model: Model, sigma: float, unit: float
     return model.stages[0].opening(y, operator, sigma, unit)
 
 
+def tells_errors(model: Model, number: int) -> bool:
+    """Whether errors to expect are told from what a stage does: the last with a network, and the last of all."""
+    rest = model.stages[number + 1 :]
+    network = isinstance(model.stages[number], KernelStage)
+    return not rest or (network and not any(isinstance(stage, KernelStage) for stage in rest))
+
+
 def advance(
     state: State,
     stage: AnyStage,
@@ -153,10 +161,10 @@ def advance(
 ) -> tuple[State, dict[str, Any]]:
     """One turn: describe, pull, solve. Also what was measured on the way.
 
-    telling: keep what errors to expect are told from; only the last stage is asked for them."""
+    telling: keep what errors to expect are told from (`tells_errors`)."""
     if state.x.ndim > 2 and not getattr(stage, "joint", False):
         return _advance_brightness(state, stage, generator), {"x_steps": 0, "x_residual": 0.0}
-    state = replace(state, told={} if telling else None)
+    state = replace(state, told=state.told or {} if telling else None)
     grid = stage.grid((state.x.shape[-2], state.x.shape[-1]))
     if dual is None or not isinstance(stage, Stage):
         wish, state = stage.turn(state, grid, generator)  # what is known at each patch, and what it asks for

@@ -210,7 +210,7 @@ def view_from(settings: dict[str, Any]) -> View:
 def look(state: State, views: tuple[View, ...], error: float) -> tuple[list[Tensor], State]:
     """The images of all views, and the state that remembers, for the stage after, what `Before` may ask for."""
     again = any(isinstance(view, Similar) and view.rematch for view in views)
-    told: dict[str, Tensor] | None = None if state.told is None else {}
+    told = None if state.told is None else dict(state.told)
     state = replace(state, matched={} if again else dict(state.matched), told=told)
     seen = [view.see(state, error) for view in views]
     kept = {view.name: image + state.z for view, image in zip(views, seen) if isinstance(view, Similar)}

@@ -15,7 +15,7 @@ from slir.kernel.stage import ERROR
 from slir.model import AnyStage, Model
 from slir.operators import Mask
 from slir.recipes import ROUNDING
-from slir.restoration import advance, begin, finished, per_channel
+from slir.restoration import advance, begin, finished, per_channel, tells_errors
 from slir.trust.intervals import calibrate_errors
 from slir.trust.record import Trust
 from slir.views import State
@@ -32,7 +32,7 @@ HIDDEN = 1 / 6
 
 @dataclass(frozen=True)
 class NetworkErrors:
-    """log E[(x̂ − x)²] as the last stage's network expects it; what a calibration corrects."""
+    """log E[(x̂ − x)²] as the last network expects it of its own result; what a calibration corrects."""
 
     reach: int = 0
 
@@ -81,8 +81,8 @@ def calibrate_network(
         y, clean = y.to(device), clean.to(device)
         noise = per_channel(sigma if y.ndim == 2 else [sigma] * len(y), y)
         state = begin(y, operator, model, noise)
-        for stage in model.stages:
-            state, _ = advance(state, stage, telling=stage is model.stages[-1])
+        for place, stage in enumerate(model.stages):
+            state, _ = advance(state, stage, telling=tells_errors(model, place))
         expected = NetworkErrors().log_square(state, model.stages[-1])
         counted = torch.zeros(clean.shape[-2:], dtype=torch.bool, device=device)
         operator.crop(counted, (y.shape[-2], y.shape[-1]))[:] = True

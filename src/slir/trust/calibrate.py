@@ -99,7 +99,7 @@ def calibrate(
         remedy = "Pass pictures that the model has not seen: of those that it knows, errors are too small."
         raise InputError("images", "not be those that the model learnt from", f"{len(known)} are", remedy)
     what = {"family": family.describe(), "pictures": len(planes), "crops": crops, "images": hashes, "grain": grain}
-    if isinstance(model.stages[-1], KernelStage):
+    if isinstance(model.stages[0], KernelStage):
         pictures = [clean_picture(image) for image in images]
         grains = [share * grain for share in SHARES]
         settings: dict[str, Any] = {"crops": crops, "side": side, "grain": grains, "generator": generator}
