@@ -1,6 +1,6 @@
 """Photographs: shaken, out of focus, and noisy at night.
 
-A camera held by hand moved while the shutter was open; another was focused a little before the animal; a third had to
+A camera held by hand moved while the shutter was open; another was focused a little before the cup; a third had to
 make do with little light. The first two blurs are known here, which in life takes a measurement or a guess that one
 refines by eye: the guide on deblurring says how. The noise of the third is not told to slir, `sigma="auto"` reads it
 from the picture.
@@ -20,18 +20,18 @@ def main(argv: list[str] | None = None) -> Story:
 
     # The camera shook along a crooked path of 15 pixels.
     psf = slir.psf.camera_shake(15, rng=4, softness=0.5)
-    seen, sharp = blurred(story.picture("heron", (60, 120)), psf)
+    seen, sharp = blurred(story.picture("cat", (110, 150)), psf)
     shaken = recorded(seen, 2, rng)
     restored = slir.deblur(shaken, psf, sigma=2, channel_axis=-1)
     story.gain("shaken", psnr(shaken, sharp), psnr(restored, sharp))
     story.figure("shaken", {"shaken": shaken, "restored": restored, "truth": sharp})
-    at = (60, 100)
+    at = (90, 120)
     near = {"shaken": shaken, "restored": restored, "truth": sharp}
     story.figure("shaken-near", {label: crop(image, at, 150) for label, image in near.items()}, zoom=2)
 
     # The focus was wrong: a point of light becomes a disk of 6 pixels across.
     psf = slir.psf.defocus(3)
-    seen, sharp = blurred(story.picture("otter", (70, 90)), psf)
+    seen, sharp = blurred(story.picture("coffee", (150, 150)), psf)
     unsharp = recorded(seen, 2, rng)
     restored = slir.deblur(unsharp, psf, sigma=2, channel_axis=-1)
     story.gain("out of focus", psnr(unsharp, sharp), psnr(restored, sharp))

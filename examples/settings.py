@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> Story:
     told(story, "denoise", shown, clean)
 
     psf = slir.psf.defocus(2.5)
-    seen, sharp = blurred(crop(story.picture("heron", (70, 110)), (70, 110), side + 5), psf)
+    seen, sharp = blurred(crop(story.picture("coffee", (150, 150)), (150, 150), side + 5), psf)
     unsharp = recorded(seen, 2.5, rng)
     shown = {"blurred, sigma 2.5": unsharp}
     for sigma in (0.8, 2.5, 8):

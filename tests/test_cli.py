@@ -464,11 +464,10 @@ def test_fit_on_top_of_a_kernel(folder, tmp_path, fitted):
 def test_fit_takes_a_base_with_the_kernel_alone(folder, tmp_path, fitted):
     words = ("fit", folder, "-o", tmp_path / "m.safetensors", "--task", "denoise")
     assert "given with --method cascade" in fails(*words, "--base", "kernel.safetensors")
-    cluster = ("--method", "kernel", "--base", "kernel.safetensors", "--cluster", "local")
-    assert "--cluster must be left out with --method kernel" in fails(*words, *cluster)
     assert fitted == []
-    run(*words, "--method", "kernel")
+    run(*words, "--method", "kernel", "--cluster", "local:2")
     assert fitted[-1][1]["base"] is None  # the one that ships
+    assert fitted[-1][1]["cluster"] == "local:2"
 
 
 def test_fit_refuses_what_it_cannot_learn_from(folder, tmp_path, fitted):

@@ -30,6 +30,8 @@ from slir.crews import LocalCrew, added, dealt
 from slir.crops import draw_crops
 from slir.errors import InputError
 from slir.families import AnyBlur, Family, Fixed, Noise
+from slir.kernel.network import KernelNetwork
+from slir.kernel.stage import stages
 from slir.learning import Untaught, fit_cascade
 from slir.model import Model
 from slir.operators import Identity
@@ -106,6 +108,22 @@ def test_a_cluster_learns_what_one_process_learns(task: str, client: Any) -> Non
     assert_same(found, wanted)
     assert found.trust is not None
     assert found.examples is not None
+
+
+@pytest.mark.parametrize("task", ["denoise", "deblur"])
+def test_a_cluster_fits_on_top_of_a_kernel_what_one_process_fits(task: str, client: Any) -> None:
+    """But for rounding: one process may use more threads for a crop. Progress counts the crops."""
+    torch.manual_seed(0)
+    base = Model(stages(KernelNetwork((8, 12, 16), blocks=1).requires_grad_(False), 1 if task == "denoise" else 2))
+    told: list[int] = []
+    settings: dict[str, Any] = {"task": task, "method": "kernel", "base": base, "draws": 10, "cells": 3}
+    found = slir.fit(PICTURES, cluster=client, progress=lambda done, total, what: told.append(done), **settings)
+    wanted = slir.fit(PICTURES, **settings)
+    ours, theirs = (model.stages[-1].regression for model in (found, wanted))  # type: ignore[attr-defined]
+    assert torch.equal(ours.cells.centres, theirs.cells.centres)
+    torch.testing.assert_close(ours.maps, theirs.maps, rtol=1e-3, atol=1e-4)
+    assert found.provenance["ridge"] == wanted.provenance["ridge"]
+    assert told[-1] == 10
 
 
 def test_a_lost_worker_changes_nothing(client: Any) -> None:

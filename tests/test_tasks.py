@@ -149,7 +149,7 @@ def test_what_ships_is_whole_and_the_demo_is_not_learnt_from() -> None:
     assert demo.shape == (256, 256, 3)
     provenance = (Path(slir.__file__).parent / "data" / "PROVENANCE.md").read_text("utf-8")
     assert provenance.count("| learnt from |") == 13
-    assert "roman-colosseum.png | 960×540 | set aside; demo |" in provenance
+    assert "purple-dream.webp | 1200×800 | demo |" in provenance
 
 
 # What is said on the way

@@ -42,9 +42,6 @@ GRAIN = (0.0, 0.003, 0.0, 0.006, 0.0, 0.01)
 SHOWN = ("cc0", "free-images")
 """Folders of pictures that may be shown as examples."""
 
-DEMO = "purple-dream"
-"""The picture that `slir demo` restores. Nothing is calibrated on it."""
-
 KINDS = 64
 """Kinds of patches of which examples are drawn equally."""
 
@@ -147,7 +144,7 @@ def main() -> None:
         **json.loads(o.provenance),
     }
     kernel = LearntKernel(net, {}, None, provenance)
-    pictures = [read(p).float() / 255 for p in held_out if p.stem != DEMO]
+    pictures = [read(p).float() / 255 for p in held_out]
     trust = {}
     for task, family in FAMILIES.items():
         generator = torch.Generator().manual_seed(o.seed)

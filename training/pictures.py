@@ -14,6 +14,7 @@ from torch import Tensor
 
 SUFFIXES = {".png", ".webp", ".tif", ".tiff"}
 HELD_OUT = 24  # every 24th picture is for validation
+DEMO = "purple-dream"  # what `slir demo` restores: nothing is learnt from it or calibrated on it
 LUMA = torch.tensor([0.299, 0.587, 0.114])
 
 
@@ -22,7 +23,9 @@ def listed(folders: Sequence[Path]) -> tuple[list[Path], list[Path]]:
     files = sorted((p for folder in folders for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES), key=_key)
     if not files:
         raise SystemExit(f"no pictures in {', '.join(map(str, folders))}")
-    return [p for i, p in enumerate(files) if i % HELD_OUT], files[::HELD_OUT]
+    held_out = set(files[::HELD_OUT])
+    usable = [p for p in files if p.stem != DEMO]
+    return [p for p in usable if p not in held_out], [p for p in usable if p in held_out]
 
 
 def _key(path: Path) -> tuple[str, str]:

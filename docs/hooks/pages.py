@@ -26,9 +26,9 @@ GALLERY = (
     "settings",
 )  # scripts in examples/
 DESCRIBED = {
-    "photograph-shaken": "A heron, shaken, restored, and the truth",
+    "photograph-shaken": "A cat, shaken, restored, and the truth",
     "photograph-shaken-near": "The same from near",
-    "photograph-focus": "An otter, out of focus, restored, and the truth",
+    "photograph-focus": "A cup, out of focus, restored, and the truth",
     "photograph-night": "A rocket at night, noisy, denoised, and the truth",
     "scan-whole": "A scratched scan, the mask made by thresholds, and the restored picture",
     "scan-near": "The same from near, with the truth",

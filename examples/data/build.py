@@ -1,9 +1,7 @@
 """Cut the pictures of the gallery out of the freely licensed photographs that README.md beside this file lists.
 
-    python examples/data/build.py FOLDER            writes them here; scikit-image has to be installed
-    python examples/data/build.py FOLDER --check    says whether the pictures here are the ones that would be written
-
-FOLDER holds the photographs of src/slir/data/PROVENANCE.md that were set aside, as PNG files.
+python examples/data/build.py            writes them here; scikit-image has to be installed
+python examples/data/build.py --check    says whether the pictures here are the ones that would be written
 """
 
 from __future__ import annotations
@@ -17,11 +15,7 @@ import skimage.data
 from PIL import Image
 
 HERE = Path(__file__).resolve().parent
-SET_ASIDE = {  # name here: name there, first row and column, height and width
-    "heron": ("pondering-heron", (130, 370), (320, 400)),
-    "otter": ("oakland-zoo-otters", (120, 250), (320, 400)),
-}
-SCIKIT_IMAGE = {
+SCIKIT_IMAGE = {  # name here: name there, first row and column, height and width
     "rocket": ("rocket", (107, 170), (320, 400)),
     "cat": ("chelsea", (0, 25), (300, 400)),
     "astronaut": ("astronaut", (0, 136), (240, 240)),
@@ -30,11 +24,9 @@ SCIKIT_IMAGE = {
 }
 
 
-def pictures(folder: Path) -> dict[str, np.ndarray]:
+def pictures() -> dict[str, np.ndarray]:
     """Name -> (H, W, 3) uint8; the galaxies, which stand for one filter of a telescope, (H, W)."""
-    there = {name: np.asarray(Image.open(folder / f"{spec[0]}.png").convert("RGB")) for name, spec in SET_ASIDE.items()}
-    there |= {name: getattr(skimage.data, spec[0])() for name, spec in SCIKIT_IMAGE.items()}
-    cut = {name: _crop(there[name], *spec[1:]) for name, spec in (SET_ASIDE | SCIKIT_IMAGE).items()}
+    cut = {name: _crop(getattr(skimage.data, spec[0])(), *spec[1:]) for name, spec in SCIKIT_IMAGE.items()}
     return cut | {"galaxies": np.rint(cut["galaxies"].mean(axis=-1)).astype(np.uint8)}
 
 
@@ -45,10 +37,9 @@ def _crop(picture: np.ndarray, corner: tuple[int, int], size: tuple[int, int]) -
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
-    for name, pixels in pictures(arguments.folder).items():
+    for name, pixels in pictures().items():
         path = HERE / f"{name}.png"
         if not arguments.check:
             Image.fromarray(pixels).save(path, optimize=True)

@@ -127,17 +127,18 @@ def fit(
     method: "cascade", with the settings of `slir.learning.fit_cascade`; "kernel", with those of
         `slir.kernel.fitting.fit_on_top`: one stage in closed form on top of a network, in about a minute; or "paper",
         with those of `paper_model`, which wants an operator and one sigma.
-    cluster: for a cascade, who does the work: None is this process; "local", "local:4" (processes on this machine), or
-        the address of a Dask scheduler ("tcp://10.0.0.1:8786"), or a `distributed.Client`. The model is the same.
+    cluster: who does the work: None is this process; "local", "local:4" (processes on this machine), or
+        the address of a Dask scheduler ("tcp://10.0.0.1:8786"), or a `distributed.Client`. The model is the same. Not
+        for method "paper".
 
     >>> model = slir.fit(pictures, task="deblur")
     >>> model = slir.fit(pictures, operator=slir.operators.Blur(psf), sigma=0.01)
     >>> model = slir.fit(pictures, task="denoise", method="kernel")
     """
-    if method in ALONE and cluster is not None:
-        remedy = f"{ALONE[method]}; leave the cluster out."
-        raise InputError("cluster", f"be left out for method {method!r}", repr(cluster), remedy)
     if method == "paper":
+        if cluster is not None:
+            remedy = "Its bank is drawn in seconds; leave the cluster out."
+            raise InputError("cluster", "be left out for method 'paper'", repr(cluster), remedy)
         if operator is None or isinstance(sigma, tuple) or sigma is None:
             remedy = "Pass operator=slir.operators.Blur(psf), sigma=0.01, say; method='cascade' serves a whole task."
             raise InputError("operator and sigma", "be given for method 'paper'", f"{operator}, {sigma}", remedy)
@@ -148,6 +149,8 @@ def fit(
     if method == "kernel":
         from slir.kernel.fitting import fit_on_top
 
+        if cluster is not None:
+            return fit_on_top(images, family, cluster=cluster, **settings)
         return sparing(lambda: fit_on_top(images, family, **settings), pick_device(settings.get("device")))
     from slir.learning import fit_cascade
 
@@ -186,9 +189,6 @@ def family_for(
     # Below what rounding to 8 bits leaves there is nothing to learn.
     return makers[task](low=max(checked_sigma(low), ROUNDING), high=max(checked_sigma(high), ROUNDING))
 
-
-ALONE = {"paper": "Its bank is drawn in seconds", "kernel": "Its sums take a minute on one machine"}
-"""Methods that use no cluster, and why."""
 
 NOISE = (2 / 255, 80 / 255)
 """Noise levels that denoising serves by default."""

@@ -82,7 +82,7 @@ def fit(
         str | None,
         typer.Option(
             metavar="local[:N]|ADDRESS",
-            help="cascade: learn on a Dask cluster: on N processes of this machine, or on the workers of the scheduler "
+            help="kernel, cascade: learn on a Dask cluster: on N processes of this machine, or on the workers of the scheduler "
             "at ADDRESS (tcp://host:8786). The model is the same.",
         ),
     ] = None,
@@ -120,9 +120,9 @@ def fit(
     )
     if method == "paper":
         degradation.check_whole("--method paper")
-    if method != "cascade" and cluster is not None:
-        remedy = "One machine is enough for it; leave the cluster out."
-        raise InputError("--cluster", f"be left out with --method {method}", cluster, remedy)
+    if method == "paper" and cluster is not None:
+        remedy = "Its bank is drawn in seconds; leave the cluster out."
+        raise InputError("--cluster", "be left out with --method paper", cluster, remedy)
     if method != "kernel" and base is not None:
         remedy = "Pass --method kernel, or leave --base out."
         raise InputError("--base", "be given with --method kernel alone", f"given with --method {method}", remedy)
@@ -149,7 +149,7 @@ def fit(
 
             crops = DRAWS if crops is None else crops
             names = [path.name for path in paths]
-            settings = {"base": base, "draws": crops, "cells": cells or CELLS, "names": names}
+            settings = {"base": base, "draws": crops, "cells": cells or CELLS, "names": names, "cluster": cluster}
         if method != "paper":
             settings["progress"] = progress or None
         with options.as_options():

@@ -44,6 +44,28 @@ def cluster_crews(cluster: Any, device: Device = None) -> Iterator[Callable[[lis
             yield lambda crops: ClusterCrew(client, crops, device, rank=next(ranks))
 
 
+@contextmanager
+def cluster_map(cluster: Any, device: Device = None) -> Iterator[Callable[..., Iterator[Any]]]:
+    """Give a `map` whose calls are made by the workers of a cluster.
+
+    Its first arguments are shares of the work, one a call; the others are the same for all, and go to each worker once.
+    """
+    name = None if device is None else str(device)
+    with connect(cluster, device=name) if isinstance(cluster, str) else nullcontext(_checked(cluster)) as client:
+        import dask
+
+        def each(function: Callable[..., T], shares: Sequence[Any], *same: Iterator[Any]) -> Iterator[T]:
+            one = (next(own) for own in same)
+            given = client.submit(tuple, [own.to("cpu") if hasattr(own, "to") else own for own in one], pure=False)
+            futures = [client.submit(_called, function, own, given, release(), device, pure=False) for own in shares]
+            while futures:
+                yield _gathered(client, [futures[0]])[0]
+                del futures[0]  # the worker need not keep it
+
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
+            yield each
+
+
 def _checked(client: Any) -> Any:
     from distributed import Client
 
@@ -94,20 +116,32 @@ class ClusterCrew(Crew):
         return self.client.submit(function, *args, pure=False, priority=-self.rank)
 
     def _gather(self, futures: list[Any]) -> list[Any]:
-        from concurrent.futures import CancelledError
+        return _gathered(self.client, futures)
 
-        from distributed.scheduler import KilledWorker
 
-        try:
-            return self.client.gather(futures)
-        except KilledWorker as error:
-            reason = "each worker that took some of the crops died, which is what happens when memory runs out"
-            raise SlirError(f"fit: {reason}. Give workers more memory, or pass fewer cells.") from error
-        except CancelledError as error:
-            raise SlirError("fit: the cluster went away. Run the same again once it is there.") from error
+def _gathered(client: Any, futures: list[Any]) -> list[Any]:
+    from concurrent.futures import CancelledError
+
+    from distributed.scheduler import KilledWorker
+
+    try:
+        return client.gather(futures)
+    except KilledWorker as error:
+        reason = "each worker that took some of the crops died, which is what happens when memory runs out"
+        raise SlirError(f"fit: {reason}. Give workers more memory, or pass fewer cells.") from error
+    except CancelledError as error:
+        raise SlirError("fit: the cluster went away. Run the same again once it is there.") from error
 
 
 # What workers do. A crop is worked on by one thread, as in a crew of one process.
+
+
+def _called(function: Callable[..., T], share: Any, given: tuple, release: tuple[str, str], device: Device) -> T:
+    from distributed import get_worker
+
+    check_release(release, get_worker().address)
+    with _at_work(device) as target:
+        return _on(torch.device("cpu"), function(share, *_on(target, given)))
 
 
 def _begun(crops: Sequence[Crop], release: tuple[str, str], device: Device) -> list[Case]:

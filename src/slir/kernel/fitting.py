@@ -11,8 +11,10 @@ Everything that is learnt from a picture is a sum over its patches, so sums of p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import repeat
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,9 @@ SIDE = 192
 
 DRAWS, CELLS = 80, 512
 """Degraded crops that are learnt from, and kinds of patches that are told apart, where nothing else is said."""
+
+SHARE = 4
+"""Crops of one fold whose sums are made together."""
 
 PILOT = 12
 """Crops that the cells are found from and the strength of the ridge is judged on: some of each fold, also where there
@@ -85,6 +90,7 @@ def fit_on_top(
     names: Sequence[str] | None = None,
     seed: int = 0,
     device: str | torch.device | None = None,
+    cluster: Any = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Model:
     """Fit the closed-form stage on top of a learnt kernel to pictures of one kind.
@@ -94,6 +100,7 @@ def fit_on_top(
         it has already is replaced.
     draws: degraded crops to learn from; a few hundred change little. cells: kinds of patches, each with a map of its
         own; more of them need more pictures. names: of the pictures, for explanations.
+    cluster: who restores the crops and adds up: None is this process; else as for `slir.fit`.
 
     What is learnt from a crop are sums over its patches, and the crop's seed decides its degradation. So the sums of
     two sets of crops add up to the sums of all (`sums_of`), wherever they are made.
@@ -128,7 +135,9 @@ def fit_on_top(
         squares = [(advance(state, stage)[0].z - clean).square().mean() for own, state, clean in pilot if own == fold]
         return float(torch.stack(squares).mean())
 
-    solved = fit_cell_ridge(sums_of(crops, family, moved, partition, progress), taus=TAUS, error=error)
+    with _each(cluster, device) as each:
+        sums = sums_of(crops, family, moved, partition, progress, each).to(target)
+    solved = fit_cell_ridge(sums, taus=TAUS, error=error)
     top = replace(STAGE, regression=CellMaps(partition, solved.maps, solved.moment))
     nothing = torch.zeros_like(solved.maps)
     before = [error(fold, nothing) for fold in sorted({fold for fold, _, _ in pilot})]
@@ -148,8 +157,6 @@ def fit_on_top(
         "held_out_error": {"before": (sum(before) / len(before)) ** 0.5, "after": solved.loss**0.5},
         "base": kernel.provenance,
     }
-    if progress:
-        progress(len(crops), len(crops), "fitting")
     return Model((*moved.stages, top), provenance, examples=examples)
 
 
@@ -197,17 +204,52 @@ def sums_of(
     kernel: Model,
     cells: Cells,
     progress: Callable[[int, int, str], None] | None = None,
+    each: Callable[..., Iterable[Sums]] = map,
 ) -> Sums:
-    """What the ridge regressions need to know of the crops; sums of two sets of crops add up to those of all."""
-    sums: Sums | None = None
-    for number, crop in enumerate(crops):
+    """What the ridge regressions need to know of the crops; sums of two sets of crops add up to those of all.
+
+    each: maps shares of the crops to their sums, in order: here, or on a cluster.
+    """
+    shares = [own[k : k + SHARE] for own in _by_fold(crops) for k in range(0, len(own), SHARE)]
+    total: Sums | None = None
+    done = 0
+    for share, part in zip(shares, each(sums_of_share, shares, repeat(family), repeat(kernel), repeat(cells))):
+        seen, wanted = part.cross.shape[-2:]
+        total = total or Sums(FOLDS, cells.count, seen, wanted, part.cross.device)
+        for own, more in zip(total.tensors, part.tensors):
+            own[share[0].fold] += more[0]
+        done += len(share)
         if progress:
-            progress(number, len(crops), "fitting")
+            progress(done, len(crops), "fitting")
+    assert total is not None  # there is at least one crop
+    return total
+
+
+def _by_fold(crops: Sequence[Crop]) -> list[list[Crop]]:
+    return [[crop for crop in crops if crop.fold == fold] for fold in sorted({crop.fold for crop in crops})]
+
+
+def sums_of_share(crops: Sequence[Crop], family: Family, kernel: Model, cells: Cells) -> Sums:
+    """The sums of crops of one fold."""
+    sums: Sums | None = None
+    for crop in crops:
         seen, patches, wanted = pairs_of(*restore_crop(crop, family, kernel))
-        sums = sums or Sums(FOLDS, cells.count, seen.shape[1], wanted.shape[1], seen.device)
-        sums.add(crop.fold, cells.assign(cell_features(patches)), seen, wanted)
-    assert sums is not None  # there is at least one crop
+        sums = sums or Sums(1, cells.count, seen.shape[1], wanted.shape[1], seen.device)
+        sums.add(0, cells.assign(cell_features(patches)), seen, wanted)
+    assert sums is not None  # a share has at least one crop
     return sums
+
+
+@contextmanager
+def _each(cluster: Any, device: str | torch.device | None) -> Iterator[Callable[..., Iterable[Sums]]]:
+    """Give what maps shares to sums: here, one after the other, or on a cluster."""
+    if cluster is None:
+        yield map
+        return
+    from slir.cluster.fitting import cluster_map
+
+    with cluster_map(cluster, device) as each:
+        yield each
 
 
 @torch.no_grad()
