@@ -15,7 +15,7 @@ import torch
 
 import slir
 from slir import tasks
-from slir.compute import memory_for_tiles, peak_memory, rows_that_fit, side_by_side, sparing
+from slir.compute import memory_for_tiles, peak_memory, retry_on_oom, rows_that_fit, side_by_side
 from slir.compute.transforms import irfft2, rfft2
 from slir.defaults import demo_picture
 from slir.errors import FullError, SlirError
@@ -32,7 +32,7 @@ def test_chunks_and_tiles_shrink_until_the_work_fits() -> None:
             raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
         return "done"
 
-    assert sparing(work, CPU) == "done"
+    assert retry_on_oom(work, CPU) == "done"
     for (rows, tile), (fewer, smaller) in pairwise(seen):
         assert fewer == pytest.approx(rows / 4, abs=1)
         assert smaller <= tile / 3  # what is free may have changed meanwhile
@@ -56,7 +56,7 @@ def test_what_never_fits_is_said_clearly(error: Exception) -> None:
         raise error
 
     with pytest.raises(FullError, match="memory of cpu is full") as raised:
-        sparing(work, CPU)
+        retry_on_oom(work, CPU)
     assert isinstance(raised.value, SlirError | MemoryError)
     assert len(tries) == 4
     assert tries == sorted(tries, reverse=True)
@@ -69,7 +69,7 @@ def test_other_errors_are_left_alone() -> None:
             raise own
 
         with pytest.raises(type(error)):
-            sparing(work, CPU)
+            retry_on_oom(work, CPU)
         assert rows_that_fit(1000, CPU) > 1000
 
 

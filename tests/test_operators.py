@@ -660,7 +660,7 @@ def test_inverse_hints_are_symmetric_and_positive(
 ) -> None:
     x, v = (torch.from_numpy(rng(seed).normal(size=(13, 18))) for seed in (1, 2))
     x, v = x[:12], v[:12]
-    hint = operator.inverse_hint(x, weight, ridge, smooth)
+    hint = operator.preconditioner(x, weight, ridge, smooth)
     assert hint is not None
     torch.testing.assert_close((v * hint(x)).sum(), (hint(v) * x).sum())
     assert float((x * hint(x)).sum()) > 0
@@ -675,7 +675,7 @@ def test_inverse_hints_are_symmetric_and_positive(
 )
 def test_an_inverse_hint_is_exact_on_a_torus(operator: Operator) -> None:
     x = torch.from_numpy(rng(1).normal(size=(12, 18)))
-    hint = operator.inverse_hint(x, 3.0, 0.5)
+    hint = operator.preconditioner(x, 3.0, 0.5)
     assert hint is not None
     torch.testing.assert_close(hint(3 * operator.normal(x) + 0.5 * x), x, rtol=1e-4, atol=1e-4)
 
@@ -688,12 +688,12 @@ def test_an_inverse_hint_saves_steps() -> None:
     def solve(hint: Callable[[Tensor], Tensor] | None) -> int:
         return int(cg(lambda x: operator.normal(x) + 1e-3 * x, rhs, tol=1e-4, precondition=hint).stats["steps"])
 
-    assert solve(operator.inverse_hint(rhs, 1.0, 1e-3)) < 0.5 * solve(None)
+    assert solve(operator.preconditioner(rhs, 1.0, 1e-3)) < 0.5 * solve(None)
 
 
 @pytest.mark.parametrize("operator", [Identity(), Downsample(2), Linear(np.eye(12), (3, 4), (3, 4))])
 def test_no_hint_where_none_is_known(operator: Operator) -> None:
-    assert operator.inverse_hint(torch.zeros(6, 7), 1.0, 1.0) is None
+    assert operator.preconditioner(torch.zeros(6, 7), 1.0, 1.0) is None
 
 
 # Parts

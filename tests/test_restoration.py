@@ -28,10 +28,10 @@ from slir.descriptors import DctDescriptor
 from slir.errors import FileError, InputError
 from slir.fitting import paper_model
 from slir.losses import Euclidean, Huber, Loss, Squared
-from slir.model import Model, Prior, Stage, gathered
+from slir.model import Model, Prior, Stage, aggregate
 from slir.operators import Blur, Compose, Downsample, Identity, Mask, Operator
 from slir.patches import PatchGrid
-from slir.restoration import restore, solve
+from slir.restoration import restore, x_update
 from slir.solvers import system
 from slir.solvers.cg import cg
 from slir.solvers.solution import Verdict
@@ -216,7 +216,7 @@ def test_the_x_update_of_hqs_is_the_dense_solve(name: str, loss: Loss, exact_cg:
     system = 4.0 * matrix.T @ matrix + 0.7 * sum(select.T @ select for select in selections)
     rhs = 4.0 * matrix.T @ y.numpy().ravel() + 0.7 * sum(select.T @ patch for select, patch in zip(selections, z))
     expected = np.linalg.solve(system, rhs)
-    solved, _ = solve(State(y, operator, guess, guess), gathered(grid, [(slice(None), pull)]), stage)
+    solved, _ = x_update(State(y, operator, guess, guess), aggregate(grid, [(slice(None), pull)]), stage)
     assert solved.converged
     np.testing.assert_allclose(solved.value.numpy().ravel(), expected, rtol=0, atol=1e-10)
     whole = restore(y, operator, Model((stage,)))

@@ -26,7 +26,7 @@ def test_fused_steps_walk_where_plain_ones_do(
     generator = torch.Generator().manual_seed(0)
     rhs, start = (torch.randn(shape, generator=generator).to(DEVICE) for _ in range(2))
     system = System(Blur(psf.gaussian(1.0)), 1.0, 0.05, smooth)
-    hint = system.inverse_hint(rhs) if hinted else None
+    hint = system.preconditioner(rhs) if hinted else None
     monkeypatch.setattr(module, "LOOK", 4)
     runs = []
     for usable in (False, True):

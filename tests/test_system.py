@@ -67,7 +67,7 @@ def test_what_explains_y(name: str, kind: str) -> None:
     operator = OPERATORS[name]
     system, moment = systems(operator)[kind], image(5)
     y = image(4, operator.y_shape(SHAPE))
-    y = operator.misfit(y, torch.zeros(SHAPE, dtype=y.dtype))
+    y = operator.residual(y, torch.zeros(SHAPE, dtype=y.dtype))
     rhs = system.gamma * operator.adjoint(y)
     for own in (None, moment):
         expected = torch.linalg.solve(dense(system), (rhs if own is None else rhs + own).flatten()).view(SHAPE)
@@ -100,11 +100,11 @@ def test_what_an_unknown_border_hides(kernel: np.ndarray, share: float, ridge: f
     operator = Blur(kernel)
     system, rhs = System(operator, 1.0, ridge), operator.adjoint(image(8, (70, 61)))
     quick = system.solve(rhs, tol=1e-6)
-    slow = cg(system.apply, rhs, precondition=system.inverse_hint(rhs), tol=1e-12, max_steps=5000)
+    slow = cg(system.apply, rhs, precondition=system.preconditioner(rhs), tol=1e-12, max_steps=5000)
     assert float((rhs - system.apply(quick.value)).norm()) <= 1.01e-6 * float(rhs.norm())
     assert quick.stats["residual"] <= 1e-6
     torch.testing.assert_close(quick.value, slow.value, rtol=0, atol=1e-4 * float(slow.value.abs().max()))
-    plain = cg(system.apply, rhs, precondition=system.inverse_hint(rhs), tol=1e-6, max_steps=5000)
+    plain = cg(system.apply, rhs, precondition=system.preconditioner(rhs), tol=1e-6, max_steps=5000)
     assert quick.stats["steps"] < share * plain.stats["steps"]
     spread = System(operator, 1.0, torch.full_like(rhs, ridge)).solve(rhs, tol=1e-6)
     torch.testing.assert_close(spread.value, quick.value)
@@ -116,7 +116,7 @@ def test_a_smooth_start_where_the_border_is_unknown(kernel: np.ndarray) -> None:
     operator = Blur(kernel)
     system = System(operator, 1.5, 0.0, 0.02)
     rhs = operator.adjoint(image(8, (70, 61)))
-    plain = operator.inverse_hint(rhs, 1.5, 0.0, 0.02)
+    plain = operator.preconditioner(rhs, 1.5, 0.0, 0.02)
     slow = cg(system.apply, rhs, precondition=plain, tol=1e-6, max_steps=5000)
     quick = system.solve(rhs, tol=1e-6)
     assert quick.verdict is Verdict.CONVERGED
@@ -124,7 +124,7 @@ def test_a_smooth_start_where_the_border_is_unknown(kernel: np.ndarray) -> None:
     exact = cg(system.apply, rhs, precondition=plain, tol=1e-12, max_steps=5000).value
     torch.testing.assert_close(quick.value, exact, rtol=0, atol=1e-3 * float(exact.abs().max()))
     small = image(2, (2 * kernel.shape[0], 2 * kernel.shape[1]))
-    hint = system.inverse_hint(small)
+    hint = system.preconditioner(small)
     assert hint is not None
     units = torch.eye(small.numel(), dtype=torch.float64).view(-1, *small.shape)
     matrix = torch.stack([hint(unit).flatten() for unit in units], 1)
@@ -137,8 +137,8 @@ def test_a_smooth_start_where_the_border_is_unknown(kernel: np.ndarray) -> None:
 def test_factors_are_all_that_a_hint_has_of_its_system(name: str, kind: str) -> None:
     """A recording on a GPU keeps the first hint and is told of the next ones by their factors."""
     operator, v = OPERATORS[name], image(1)
-    first = systems(operator)[kind].inverse_hint(v)
-    other = System(operator, 7.0, 0.2, 0.0 if kind == "ridge" else 0.05).inverse_hint(v)
+    first = systems(operator)[kind].preconditioner(v)
+    other = System(operator, 7.0, 0.2, 0.0 if kind == "ridge" else 0.05).preconditioner(v)
     assert first is not None
     assert other is not None
     torch.testing.assert_close(replace(first, factors=other.factors)(v), other(v))

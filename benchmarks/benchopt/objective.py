@@ -29,7 +29,7 @@ class Objective(BaseObjective):
             self.operator.crop(torch.as_tensor(each, dtype=torch.float64), self.y.shape) for each in (x, self.x)
         )
         error = float((made - truth).square().mean())
-        misfit = float(self.operator.misfit(torch.as_tensor(self.y), torch.as_tensor(x).float()).square().mean())
+        misfit = float(self.operator.residual(torch.as_tensor(self.y), torch.as_tensor(x).float()).square().mean())
         return {"value": error, "psnr": -10 * np.log10(max(error, 1e-30)), "misfit": misfit**0.5}
 
     def get_one_result(self):

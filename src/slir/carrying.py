@@ -17,7 +17,7 @@ from slir.cells import Cells
 from slir.crops import Case
 from slir.operators.base import Shape
 from slir.patches import PatchGrid
-from slir.restoration import advance, solve
+from slir.restoration import advance, x_update
 from slir.views import View, look
 from slir.weights.cell_ridge import Sums
 
@@ -46,15 +46,17 @@ def looked(case: Case, views: tuple[View, ...], error: float) -> Case:
 def wished(case: Case, regression: Regression, stage: LearntStage) -> Case:
     """With what the patches want, and the z in which they agree."""
     own = replace(stage, regression=regression)
-    wish = own.wish(list(case.views), case.state.z, stage.grid(case.shape))
-    return replace(case, state=replace(case.state, z=solve(case.state, wish, stage)[1]), views=(), wish=wish)
+    quadratic = own.quadratic(list(case.views), case.state.z, stage.grid(case.shape))
+    return replace(
+        case, state=replace(case.state, z=x_update(case.state, quadratic, stage)[1]), views=(), quadratic=quadratic
+    )
 
 
 def tried(case: Case, stage: LearntStage, levels: Sequence[float]) -> Case:
     """With the x that the x-update makes of it at each level."""
-    assert case.wish is not None
-    moved = (solve(case.state, case.wish, replace(stage, level=level))[0].value for level in levels)
-    return replace(case, moved=tuple(moved), wish=None)
+    assert case.quadratic is not None
+    moved = (x_update(case.state, case.quadratic, replace(stage, level=level))[0].value for level in levels)
+    return replace(case, moved=tuple(moved), quadratic=None)
 
 
 def settled(case: Case, number: int) -> Case:

@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 
 from slir.cells import Cells
-from slir.compute import chunks, replayed, rows_that_fit
+from slir.compute import chunks, cuda_graph_cached, rows_that_fit
 from slir.compute.transforms import irfft2, rfft2
 from slir.descriptors import dct_basis_on
-from slir.model import Pull, Wish, gathered
+from slir.model import ImageQuadratic, PatchQuadratic, aggregate
 from slir.operators import Blur, Downsample, Identity, Mask, Operator
 from slir.operators.base import Shape
 from slir.patches import PatchGrid
@@ -262,22 +262,26 @@ class LearntStage:
         """Where the loop begins: the smooth start, in units."""
         return begin_learnt(y, operator, sigma, unit)
 
-    def turn(self, state: State, grid: PatchGrid, generator: torch.Generator | None = None) -> tuple[Wish, State]:
+    def z_update(
+        self, state: State, grid: PatchGrid, generator: torch.Generator | None = None
+    ) -> tuple[ImageQuadratic, State]:
         """What the patches want, band by band; and the state that remembers what was seen."""
         images, remembering = look(state, self.views, self.error)
-        return self.wish(images, state.z, grid), remembering
+        return self.quadratic(images, state.z, grid), remembering
 
-    def wish(self, images: list[Tensor], z: Tensor, grid: PatchGrid) -> Wish:
+    def quadratic(self, images: list[Tensor], z: Tensor, grid: PatchGrid) -> ImageQuadratic:
         """The same from the images of the views."""
-        diagonal, moment = replayed(partial(self._wished, grid), z, *images, key=("wish", grid), owner=self)
-        return Wish(diagonal, moment)
+        diagonal, moment = cuda_graph_cached(
+            partial(self._wished, grid), z, *images, key=("quadratic", grid), owner=self
+        )
+        return ImageQuadratic(diagonal, moment)
 
     def _wished(self, grid: PatchGrid, z: Tensor, *images: Tensor) -> tuple[Tensor, Tensor]:
-        """The diagonal and the moment of the wish."""
+        """The diagonal and the moment of the quadratic."""
         numbers = 4 * sum((view.window or self.size) ** 2 for view in self.views)
         bands = grid.bands(rows_that_fit(numbers * z.element_size(), z.device))
-        wish = gathered(grid, ((rows, self.pull(*self.features(images, z, grid, rows))) for rows in bands))
-        return wish.diagonal, wish.moment
+        quadratic = aggregate(grid, ((rows, self.pull(*self.features(images, z, grid, rows))) for rows in bands))
+        return quadratic.diagonal, quadratic.moment
 
     def features(
         self, images: Sequence[Tensor], z: Tensor, grid: PatchGrid, rows: slice = slice(None)
@@ -291,14 +295,14 @@ class LearntStage:
         seen[:, : widths[0]] -= patches.mean(1, keepdim=True)  # the first is z itself, the rest are differences
         return seen, patches
 
-    def pull(self, seen: Tensor, patches: Tensor) -> Pull:
-        """seen (P, d), patches z_p (P, k) -> Pull. Every patch pulls alike."""
+    def pull(self, seen: Tensor, patches: Tensor) -> PatchQuadratic:
+        """seen (P, d), patches z_p (P, k) -> PatchQuadratic. Every patch pulls alike."""
         moment = patches + self.regression.predict(seen, patches)
-        return Pull(moment.new_ones(len(moment)), moment)
+        return PatchQuadratic(moment.new_ones(len(moment)), moment)
 
-    def system(self, wish: Wish, sigma: float) -> tuple[float, Tensor, Tensor]:
+    def system(self, quadratic: ImageQuadratic, sigma: float) -> tuple[float, Tensor, Tensor]:
         """The x-update's data weight, diagonal and moment. Pixels count alike, in however many patches they lie."""
-        z = wish.moment / wish.diagonal
+        z = quadratic.moment / quadratic.diagonal
         if self.level == 0:
             return 0.0, torch.ones_like(z), z
         return 1 / sigma**2, torch.full_like(z, self.level**-2), z / self.level**2

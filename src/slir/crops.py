@@ -12,7 +12,7 @@ from slir.bank import degrade
 from slir.cascade import begin_learnt
 from slir.errors import InputError
 from slir.families import Family
-from slir.model import Wish
+from slir.model import ImageQuadratic
 from slir.operators import Operator
 from slir.operators.base import Shape
 from slir.plans import Plan
@@ -45,7 +45,8 @@ class Crop:
 class Case:
     """A training crop on its way through the stages. clean and the state count in the case's unit.
 
-    views, wish, moved: what a stage that is being learnt sees, what its patches want, and the x that each level gives.
+    views, quadratic, moved: what a stage that is being learnt sees, the prior term of its patches, and the x that each
+    level gives.
     own: what the test of its result on itself found (`slir.trust.own_test`).
     """
 
@@ -56,7 +57,7 @@ class Case:
     picture: int = 0
     grain: float = 0.0
     views: tuple[Tensor, ...] = ()
-    wish: Wish | None = None
+    quadratic: ImageQuadratic | None = None
     moved: tuple[Tensor, ...] = ()
     own: Tensor | None = None
 

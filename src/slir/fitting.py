@@ -14,7 +14,7 @@ from torch import Tensor
 import slir
 from slir.arrays import grey_plane
 from slir.bank import sample_bank
-from slir.compute import pick_device, sparing
+from slir.compute import pick_device, retry_on_oom
 from slir.descriptors import DctDescriptor
 from slir.errors import InputError
 from slir.families import AnyBlur, AnyDownsampling, AnyMask, Family, Fixed, Noise
@@ -151,12 +151,12 @@ def fit(
 
         if cluster is not None:
             return fit_on_top(images, family, cluster=cluster, **settings)
-        return sparing(lambda: fit_on_top(images, family, **settings), pick_device(settings.get("device")))
+        return retry_on_oom(lambda: fit_on_top(images, family, **settings), pick_device(settings.get("device")))
     from slir.learning import fit_cascade
 
     if cluster is not None:
         return fit_cascade(images, family, cluster=cluster, **settings)
-    return sparing(lambda: fit_cascade(images, family, **settings), pick_device(settings.get("device")))
+    return retry_on_oom(lambda: fit_cascade(images, family, **settings), pick_device(settings.get("device")))
 
 
 def family_for(

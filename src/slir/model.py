@@ -73,8 +73,8 @@ class Prior:
 
 
 @dataclass(frozen=True)
-class Pull:
-    """What a stage wants of x: the energy ½ Σ_p (s_p ‖x_p‖² − 2 v_pᵀx_p), whose minimum has patches v_p/s_p.
+class PatchQuadratic:
+    """Quadratic prior term of single patches, ½ Σ_p (s_p ‖x_p‖² − 2 v_pᵀx_p). Its minimum has patches v_p/s_p.
 
     strength: s (P,). moment: v (P, k). stats: what the z-update measured.
     """
@@ -85,8 +85,8 @@ class Pull:
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What all patches together want of x: the pulls' energy as ½ xᵀDx − vᵀx.
+class ImageQuadratic:
+    """Quadratic prior term of the image, ½ xᵀDx − vᵀx, summed over patches.
 
     diagonal: D = Σ_p s_p R_pᵀR_p, which is diagonal, (H, W). moment: v = Σ_p R_pᵀv_p (H, W). stats: the worst of any.
     """
@@ -96,8 +96,8 @@ class Wish:
     stats: dict[str, float] = field(default_factory=dict)
 
 
-def gathered(grid: PatchGrid, pulls: Iterable[tuple[slice, Pull]]) -> Wish:
-    """The wish of a grid from the pulls of its bands."""
+def aggregate(grid: PatchGrid, pulls: Iterable[tuple[slice, PatchQuadratic]]) -> ImageQuadratic:
+    """The quadratic of a grid from the pulls of its bands."""
     diagonal: Tensor | None = None
     moment: Tensor | None = None
     stats: dict[str, float] = {}
@@ -107,7 +107,7 @@ def gathered(grid: PatchGrid, pulls: Iterable[tuple[slice, Pull]]) -> Wish:
         stats = {name: max(value, stats.get(name, value)) for name, value in pull.stats.items()}
     assert diagonal is not None  # there is at least one band
     assert moment is not None
-    return Wish(diagonal, moment, stats)
+    return ImageQuadratic(diagonal, moment, stats)
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,9 @@ class Stage:
         x = operator.guess(y)
         return State(y, operator, x, x, sigma)
 
-    def turn(self, state: State, grid: PatchGrid, generator: torch.Generator | None = None) -> tuple[Wish, State]:
+    def z_update(
+        self, state: State, grid: PatchGrid, generator: torch.Generator | None = None
+    ) -> tuple[ImageQuadratic, State]:
         """What the patches want, band by band; and the state as it was."""
         x = state.x
         numbers = 4 * (self.prior.descriptor.window or self.size) ** 2
@@ -172,15 +174,15 @@ class Stage:
         pulls = (
             (rows, self.pull(self.describe(x, grid, rows), grid.extract(x, rows=rows), generator)) for rows in bands
         )
-        return gathered(grid, pulls), state
+        return aggregate(grid, pulls), state
 
-    def system(self, wish: Wish, sigma: float) -> tuple[float, Tensor, Tensor]:
+    def system(self, quadratic: ImageQuadratic, sigma: float) -> tuple[float, Tensor, Tensor]:
         """The x-update's data weight γ, diagonal Σ s_p R_pᵀR_p and moment Σ R_pᵀv_p.
 
         With a stride, fewer patches speak for the same pixels: each counts stride² times, so that γ keeps its meaning.
         """
         share = self.stride**2
-        return self.gamma, share * wish.diagonal, share * wish.moment
+        return self.gamma, share * quadratic.diagonal, share * quadratic.moment
 
     def begin(self, state: State, z: Tensor) -> tuple[float, Tensor]:
         """The error that the x-update may leave in x, and where it starts."""
@@ -204,8 +206,8 @@ class Stage:
         """What is seen at each patch of the current estimate, or of a band of them: (H, W) -> (P, d)."""
         return self.prior.descriptor.features(x, grid, rows)
 
-    def pull(self, seen: Tensor, patches: Tensor, generator: torch.Generator | None = None) -> Pull:
-        """The z-update of all patches, chunk by chunk: seen (P, d), patches x_p (P, k) -> Pull.
+    def pull(self, seen: Tensor, patches: Tensor, generator: torch.Generator | None = None) -> PatchQuadratic:
+        """The z-update of all patches, chunk by chunk: seen (P, d), patches x_p (P, k) -> PatchQuadratic.
 
         Patches are centred; the mean of x_p is added to z_p in the end (Implementation details of the paper).
         """
@@ -223,12 +225,12 @@ class Stage:
             solution = nw_euclidean(tiled, seen, centred, self.beta, tol=self.tol, max_steps=self.max_steps)
             z = solution.value + mean
             stats = {f"z_{name}": value for name, value in solution.stats.items()}
-            return Pull(z.new_full((len(z),), self.beta), z.mul_(self.beta), stats)
+            return PatchQuadratic(z.new_full((len(z),), self.beta), z.mul_(self.beta), stats)
         if solver == "weiszfeld":
             solution = self._weiszfeld(fitted.by_contrast, seen, centred)
             stats = {f"z_{name}": value for name, value in solution.stats.items()}
             z = solution.value.add_(mean)
-            return Pull(z.new_full((len(z),), self.beta), z.mul_(self.beta), stats)
+            return PatchQuadratic(z.new_full((len(z),), self.beta), z.mul_(self.beta), stats)
         z = torch.empty_like(patches)
         m, k = fitted.clean.shape
         numbers = m * (2 * k + 6) if solver in DUAL else 4 * m + 4 * k * k  # held at a time for each patch
@@ -240,7 +242,9 @@ class Stage:
             steps = max(steps, solution.stats["steps"])
             worst = max(worst, solution.stats[measure])
         z += mean
-        return Pull(z.new_full((len(z),), self.beta), z.mul_(self.beta), {"z_steps": steps, f"z_{measure}": worst})
+        return PatchQuadratic(
+            z.new_full((len(z),), self.beta), z.mul_(self.beta), {"z_steps": steps, f"z_{measure}": worst}
+        )
 
     def _solver(self, fitted: Fitted) -> str:
         if self.solver == "auto":
@@ -268,16 +272,16 @@ class Stage:
             return dual_free_sdca(self.loss, alpha, clean, centred, self.beta, generator=generator)
         return newton(self.loss, alpha, clean, centred, self.beta, tol=self.tol, max_steps=self.max_steps)
 
-    def _pull_squared(self, fitted: Fitted, seen: Tensor, patches: Tensor, mean: Tensor) -> Pull:
+    def _pull_squared(self, fitted: Fitted, seen: Tensor, patches: Tensor, mean: Tensor) -> PatchQuadratic:
         """Exact, from the moments Σα and Σαxⁱ alone: with splitting, z = (βx + Σαxⁱ)/(β + Σα)."""
         total, weighted = patches.new_empty(len(patches)), torch.empty_like(patches)
         for piece in chunks(len(seen), rows_that_fit(12 * len(fitted.clean), seen.device)):
             total[piece], weighted[piece] = fitted.moments(seen[piece])
         moment = weighted + total[:, None] * mean
         if self.beta is None:
-            return Pull(total, moment)
+            return PatchQuadratic(total, moment)
         z = (self.beta * patches + moment) / (self.beta + total)[:, None]
-        return Pull(torch.full_like(total, self.beta), z.mul_(self.beta))
+        return PatchQuadratic(torch.full_like(total, self.beta), z.mul_(self.beta))
 
 
 class AnyStage(Protocol):
@@ -295,9 +299,11 @@ class AnyStage(Protocol):
 
     def opening(self, y: Tensor, operator: Operator, sigma: float, unit: float | None = None) -> State: ...
 
-    def turn(self, state: State, grid: PatchGrid, generator: torch.Generator | None = None) -> tuple[Wish, State]: ...
+    def z_update(
+        self, state: State, grid: PatchGrid, generator: torch.Generator | None = None
+    ) -> tuple[ImageQuadratic, State]: ...
 
-    def system(self, wish: Wish, sigma: float) -> tuple[float, Tensor, Tensor]: ...
+    def system(self, quadratic: ImageQuadratic, sigma: float) -> tuple[float, Tensor, Tensor]: ...
 
     def begin(self, state: State, z: Tensor) -> tuple[float, Tensor]: ...
 

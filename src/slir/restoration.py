@@ -16,7 +16,7 @@ from torch import Tensor
 
 from slir.arrays import is_lazy
 from slir.kernel.stage import KernelStage
-from slir.model import AnyStage, Model, Stage, Wish, gathered
+from slir.model import AnyStage, ImageQuadratic, Model, Stage, aggregate
 from slir.operators import Identity, Mask, Operator
 from slir.solvers.admm import Dual
 from slir.solvers.solution import Solution, Verdict
@@ -28,7 +28,7 @@ from slir.views import Similar, State
 AROUND = 3
 """Radius of the squares in which what is left over is compared with the noise."""
 
-TOO_MUCH = 1.6
+CHI2_THRESHOLD = 1.6
 """Times its variance that noise hardly ever reaches in such a square, of 49 pixels: four standard deviations."""
 
 Progress = Callable[[int, int, str], None]
@@ -110,7 +110,7 @@ def restore(
         progress(len(model.stages), len(model.stages), "restoring")
     if observe:
         observe(len(model.stages), shown(state.x))
-    squares = operator.misfit(state.y, state.x).square().mean((-2, -1)) / operator.shows
+    squares = operator.residual(state.y, state.x).square().mean((-2, -1)) / operator.observed_fraction
     residual = (squares.sqrt() * state.unit).tolist()
     error = expected_error_map(state, model, exact=not bool(torch.as_tensor(sigma).any())) if errors else None
     return Restoration(shown(state.x), stats, residual, state.unit, None if error is None else shown(error))
@@ -167,14 +167,18 @@ def advance(
     state = replace(state, told=state.told or {} if telling else None)
     grid = stage.grid((state.x.shape[-2], state.x.shape[-1]))
     if dual is None or not isinstance(stage, Stage):
-        wish, state = stage.turn(state, grid, generator)  # what is known at each patch, and what it asks for
+        quadratic, state = stage.z_update(state, grid, generator)  # what is known at each patch, and what it asks for
     else:
         pull = dual.pull(stage, stage.describe(state.x, grid), grid.extract(state.x), generator)
-        wish = gathered(grid, [(slice(None), pull)])
-    solved, z = solve(state, wish, stage)  # (H, W)  the x-update
+        quadratic = aggregate(grid, [(slice(None), pull)])
+    solved, z = x_update(state, quadratic, stage)  # (H, W)  the x-update
     if dual is not None:
         dual.step(grid.extract(solved.value))
-    stats: dict[str, Any] = {**wish.stats, "x_steps": solved.stats["steps"], "x_residual": solved.stats["residual"]}
+    stats: dict[str, Any] = {
+        **quadratic.stats,
+        "x_steps": solved.stats["steps"],
+        "x_residual": solved.stats["residual"],
+    }
     if solved.verdict is not Verdict.CONVERGED:
         stats["x_verdict"] = solved.verdict.value
     return replace(state, x=solved.value, z=z), stats
@@ -183,8 +187,8 @@ def advance(
 def _advance_brightness(state: State, stage: AnyStage, generator: torch.Generator | None) -> State:
     """A stage that sees one plane, on top of one that sees channels: what it changes in their mean, all take."""
     plane = brightness(state)
-    wish, _ = stage.turn(plane, stage.grid((plane.x.shape[0], plane.x.shape[1])), generator)
-    z = state.z + (wish.moment / wish.diagonal - plane.z)
+    quadratic, _ = stage.z_update(plane, stage.grid((plane.x.shape[0], plane.x.shape[1])), generator)
+    z = state.z + (quadratic.moment / quadratic.diagonal - plane.z)
     return replace(state, x=z, z=z)
 
 
@@ -199,19 +203,19 @@ def brightness(state: State) -> State:
 def finished(state: State, model: Model) -> State:
     """The state after the last stage, as it is given back."""
     noise_alone = model.learnt and isinstance(state.operator, Identity)
-    return replace(state, x=believed(state)) if noise_alone else state
+    return replace(state, x=residual_correction(state)) if noise_alone else state
 
 
-def believed(state: State) -> Tensor:
+def residual_correction(state: State) -> Tensor:
     """x̂ of a denoised y, but closer to y where more is left over than noise can be: (H, W).
 
-        x + (y − x) L/(L + 1),    L = max(0, mean of (y − x)²/σ² around a pixel − TOO_MUCH)
+        x + (y − x) L/(L + 1),    L = max(0, mean of (y − x)²/σ² around a pixel − CHI2_THRESHOLD)
 
     It is the x-update with an error of x that y itself shows, Lσ². In pictures like those that were learnt from there
     is hardly such a place. But stars and drawings have edges of thousands of σ, which no cell has ever seen.
     """
     left = state.y - state.x
-    excess = box(left.square(), AROUND).div_(state.sigma**2).sub_(TOO_MUCH).clamp_(min=0)
+    excess = box(left.square(), AROUND).div_(state.sigma**2).sub_(CHI2_THRESHOLD).clamp_(min=0)
     return state.x + left.mul_(excess / (excess + 1))
 
 
@@ -229,7 +233,7 @@ def _only_tighter(stage: AnyStage, rest: tuple[AnyStage, ...]) -> bool:
     )
 
 
-def solve(state: State, wish: Wish, stage: AnyStage) -> tuple[Solution, Tensor]:
+def x_update(state: State, quadratic: ImageQuadratic, stage: AnyStage) -> tuple[Solution, Tensor]:
     """The x-update, a linear system in x solved by conjugate gradient (eq. msesystem); and z, where the patches agree:
 
     (γBᵀB + Σ_p s_p R_pᵀR_p) x = γBᵀy + Σ_p R_pᵀ v_p,        z = Σ_p R_pᵀ v_p / Σ_p s_p R_pᵀR_p
@@ -239,8 +243,8 @@ def solve(state: State, wish: Wish, stage: AnyStage) -> tuple[Solution, Tensor]:
     residual compared with the right-hand side, which γ makes large, would say nothing about what B does not see.)
     """
     if state.x.ndim > 2:
-        return _solve_each(state, wish, stage)
-    gamma, diagonal, moment = stage.system(wish, state.sigma)
+        return _x_update_each(state, quadratic, stage)
+    gamma, diagonal, moment = stage.system(quadratic, state.sigma)
     z = moment / diagonal
     if gamma == 0:
         return Solution(z, Verdict.CONVERGED, {"steps": 0, "residual": 0.0}), z
@@ -250,12 +254,12 @@ def solve(state: State, wish: Wish, stage: AnyStage) -> tuple[Solution, Tensor]:
     return system.explain(state.y, start, moment=moment, target=target), z
 
 
-def _solve_each(state: State, wish: Wish, stage: AnyStage) -> tuple[Solution, Tensor]:
+def _x_update_each(state: State, quadratic: ImageQuadratic, stage: AnyStage) -> tuple[Solution, Tensor]:
     """The same of channels, each with its own σ: (C, H, W)."""
     parts = []
     for c, (y, x, z) in enumerate(zip(state.y, state.x, state.z)):
         one = replace(state, y=y, x=x, z=z, sigma=float(state.sigma[c]))
-        parts.append(solve(one, Wish(wish.diagonal[c], wish.moment[c]), stage))
+        parts.append(x_update(one, ImageQuadratic(quadratic.diagonal[c], quadratic.moment[c]), stage))
     solutions = [solved for solved, _ in parts]
     worst = max(solutions, key=lambda own: (own.verdict is not Verdict.CONVERGED, own.stats["steps"]))
     return replace(worst, value=torch.stack([own.value for own in solutions])), torch.stack([z for _, z in parts])

@@ -38,7 +38,7 @@ import torch
 from torch import Tensor
 
 from slir.arrays import Array, Canvas, DataRange, canvas, check_filled, is_lazy
-from slir.compute import pick_device, sparing
+from slir.compute import pick_device, retry_on_oom
 from slir.errors import InputError, SlirError, SlirWarning
 from slir.model import Model
 from slir.operators import Blur, Downsample, Identity, Mask, Operator
@@ -267,7 +267,7 @@ def _restore(
                 seen: dict[str, Any] = {"progress": report(treatment.part(number)), "errors": options.errors}
                 seen["observe"] = look and partial(look, number)
                 work = partial(restore_tiled, plane, operator, model, sigma=noise, generator=generator, **seen)
-                return sparing(work, device)
+                return retry_on_oom(work, device)
 
             restored = treatment.restore(planes, operator, one)
         check = treatment.check(planes, restored, operator, frame.spans)

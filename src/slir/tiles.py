@@ -106,11 +106,11 @@ def restore_tiled(
         stats += part.stats
         if observe is not None:
             observe(x)
-        misfit = piece.operator.misfit(y[..., *piece.seen], part.x)[..., *piece.within]
+        misfit = piece.operator.residual(y[..., *piece.seen], part.x)[..., *piece.within]
         squares += misfit.double().square().sum((-2, -1))
     if error is not None:  # once, of the whole: tiles would differ
         error = tested(x, error, operator, model, sigma, unit)  # type: ignore[arg-type]
-    residual = (squares / (operator.shows * shape[0] * shape[1])).sqrt().tolist()
+    residual = (squares / (operator.observed_fraction * shape[0] * shape[1])).sqrt().tolist()
     return Restoration(x, stats, residual, unit, error)
 
 

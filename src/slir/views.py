@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch.nn.functional as F
 from torch import Tensor
 
-from slir.compute import replayed
+from slir.compute import cuda_graph_cached
 from slir.operators import Operator
 from slir.patches import PatchGrid
 from slir.similar import collaborate, collaborate_and_tell, faded, match
@@ -147,7 +147,7 @@ class Similar(View):
             return (collaborate(x, z, middles, variance, size=size, weights=weights),)
 
         key = ("collaborate", variance, size, like, telling)
-        found, *spread = replayed(filtered, x, z, groups, distances, key=key)
+        found, *spread = cuda_graph_cached(filtered, x, z, groups, distances, key=key)
         if state.told is not None and telling:
             state.told[f"spread {self.size}"] = spread[0]
             state.told[f"apart {self.size}"] = self._apart(distances, like, z)
@@ -170,7 +170,7 @@ class Similar(View):
             stride = min(self.stride, like)
             settings = {"size": like, "radius": self.radius, "stride": stride, "count": self.count}
             key = ("match", *settings.values())
-            state.matched[asked] = replayed(lambda pilot: match(pilot, **settings), z, key=key)
+            state.matched[asked] = cuda_graph_cached(lambda pilot: match(pilot, **settings), z, key=key)
         groups, distances = state.matched[asked]
         return groups[:, : self.count], distances[:, : self.count + 1]
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from slir.arrays import Canvas, DataRange, canvas, check_filled
-from slir.compute import sparing
+from slir.compute import retry_on_oom
 from slir.model import Model
 from slir.operators import Mask, Operator
 from slir.outcome import SILENT, Outlook
@@ -163,7 +163,7 @@ def _restored(
 
     def one(plane: Tensor, model: Model, noise: Any, number: int) -> Restoration:
         asked: dict[str, Any] = {"sigma": noise, "unit": decision.units[number], "generator": generator}
-        outcome = sparing(partial(restore, plane, operator, model, errors=errors, **asked), plane.device)
+        outcome = retry_on_oom(partial(restore, plane, operator, model, errors=errors, **asked), plane.device)
         error = None if outcome.error is None else operator.crop(outcome.error, shape)
         correction = decision.corrections[number] if decision.corrections else None
         if error is not None and correction is not None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from slir import colour
-from slir.compute import sparing
+from slir.compute import retry_on_oom
 from slir.defaults import default_model
 from slir.errors import InputError
 from slir.model import Model
@@ -49,6 +49,6 @@ def restore_planes(
     def one(plane: Tensor, own: Model, noise: Any, number: int) -> Restoration:
         # A generator of its own: solvers that draw at random give the same each time.
         generator = torch.Generator().manual_seed(0)
-        return sparing(lambda: work(plane, operator, own, sigma=noise, generator=generator), plane.device)
+        return retry_on_oom(lambda: work(plane, operator, own, sigma=noise, generator=generator), plane.device)
 
     return treatment.restore(planes, operator, one).planes

@@ -82,8 +82,8 @@ def fit(
         str | None,
         typer.Option(
             metavar="local[:N]|ADDRESS",
-            help="kernel, cascade: learn on a Dask cluster: on N processes of this machine, or on the workers of the scheduler "
-            "at ADDRESS (tcp://host:8786). The model is the same.",
+            help="kernel, cascade: learn on a Dask cluster: on N processes of this machine, or on the workers of the "
+            "scheduler at ADDRESS (tcp://host:8786). The model is the same.",
         ),
     ] = None,
     data_range: options.Range = None,

@@ -6,12 +6,12 @@ from slir.compute.memory import (
     columns_in_cache,
     memory_for_tiles,
     peak_memory,
+    retry_on_oom,
     rows_in_cache,
     rows_per_block,
     rows_that_fit,
-    sparing,
 )
-from slir.compute.recording import replayed
+from slir.compute.recording import cuda_graph_cached
 from slir.compute.threads import one_thread, side_by_side
 
 __all__ = [
@@ -22,9 +22,9 @@ __all__ = [
     "rows_per_block",
     "memory_for_tiles",
     "peak_memory",
-    "sparing",
+    "retry_on_oom",
     "side_by_side",
     "one_thread",
-    "replayed",
+    "cuda_graph_cached",
     "pick_device",
 ]

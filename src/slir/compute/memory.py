@@ -36,7 +36,7 @@ _share: ContextVar[float] = ContextVar("share", default=1.0)
 T = TypeVar("T")
 
 
-def sparing(work: Callable[[], T], device: torch.device) -> T:
+def retry_on_oom(work: Callable[[], T], device: torch.device) -> T:
     """work(), again with smaller chunks and tiles where memory ran out; `FullError` where the smallest do not fit."""
     reason = ""
     for share in SHARES:

@@ -1,7 +1,7 @@
 """Work that a GPU does again and again, launched as one.
 
 A stage is a hundred small kernels. Launched one by one they keep a GPU waiting for most of the time; recorded as a CUDA
-graph and replayed, they follow each other at once.
+graph and cuda_graph_cached, they follow each other at once.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ _kept: OrderedDict[Hashable, _Recording | None] = OrderedDict()
 _pool: list[Any] = []
 
 
-def replayed(work: Callable[..., Outputs], *tensors: Tensor, key: Hashable, owner: object | None = None) -> Outputs:
+def cuda_graph_cached(
+    work: Callable[..., Outputs], *tensors: Tensor, key: Hashable, owner: object | None = None
+) -> Outputs:
     """work(*tensors), from a recording where the same was asked for twice before.
 
     work: launches the same kernels on the same memory whenever its tensors have the same shapes, and waits for none of

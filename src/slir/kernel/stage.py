@@ -11,7 +11,7 @@ from torch import Tensor
 
 from slir.cascade import TOLERANCE, least_noise, smooth_start
 from slir.kernel.network import MULTIPLE, PATCH, STRIDE, KernelNetwork
-from slir.model import Wish
+from slir.model import ImageQuadratic
 from slir.operators import Blur, Identity, Mask, Operator
 from slir.patches import PatchGrid
 from slir.recipes import ROUNDING
@@ -89,11 +89,13 @@ class KernelStage:
         """The level before the mask is considered, of the noisiest channel."""
         return float(scheduled(self.share, torch.as_tensor(state.sigma).max()))
 
-    def turn(self, state: State, grid: PatchGrid, generator: torch.Generator | None = None) -> tuple[Wish, State]:
+    def z_update(
+        self, state: State, grid: PatchGrid, generator: torch.Generator | None = None
+    ) -> tuple[ImageQuadratic, State]:
         """The average of all patches, as what x is wanted to be; and the state, which keeps x for a stage on top."""
         z, error = self.estimate(state, errors=state.told is not None)
         told = None if error is None else {ERROR: error}
-        return Wish(torch.ones_like(z), z), replace(state, kept={DATA: state.x}, told=told)
+        return ImageQuadratic(torch.ones_like(z), z), replace(state, kept={DATA: state.x}, told=told)
 
     def estimate(self, state: State, *, errors: bool = False) -> tuple[Tensor, Tensor | None]:
         """z on x's pixels, and the error to expect of it where that is asked for.
@@ -134,15 +136,15 @@ class KernelStage:
         circular = isinstance(state.operator, Blur) and state.operator.border == "circular"
         apart = 0 if circular else max(APART, 4 * state.operator.reach)
         padded = F.pad(back, (0, apart, 0, apart))
-        hint = state.operator.inverse_hint(padded, 1.0, float(ridge(self.share, sigma)))
+        hint = state.operator.preconditioner(padded, 1.0, float(ridge(self.share, sigma)))
         return back if hint is None else hint(padded)[..., : back.shape[-2], : back.shape[-1]]
 
-    def system(self, wish: Wish, sigma: float) -> tuple[float, Tensor, Tensor]:
+    def system(self, quadratic: ImageQuadratic, sigma: float) -> tuple[float, Tensor, Tensor]:
         """The x-update's data weight, diagonal and moment."""
         if self.following is None:
-            return 0.0, wish.diagonal, wish.moment
+            return 0.0, quadratic.diagonal, quadratic.moment
         weight = float(ridge(self.following, sigma))
-        return 1.0, weight * wish.diagonal, weight * wish.moment
+        return 1.0, weight * quadratic.diagonal, weight * quadratic.moment
 
     def begin(self, state: State, z: Tensor) -> tuple[float, Tensor]:
         """The error that the x-update may leave in x, and where it starts."""

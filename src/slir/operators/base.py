@@ -15,7 +15,7 @@ Shape = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Hint:
+class Preconditioner:
     """A cheap inverse, v -> apply(v, factors): what conjugate gradient is preconditioned with."""
 
     apply: Callable[[Tensor, Tensor], Tensor]
@@ -64,16 +64,16 @@ class Operator(ABC):
         """BᵀBx, which is what the x-update applies again and again."""
         return self.adjoint(self.forward(x))
 
-    def misfit(self, y: Tensor, x: Tensor) -> Tensor:
+    def residual(self, y: Tensor, x: Tensor) -> Tensor:
         """y − Bx, zero where y shows nothing: (h, w)."""
         return y - self.forward(x)
 
     @property
-    def shows(self) -> float:
+    def observed_fraction(self) -> float:
         """The share of y's pixels that show something."""
         return 1.0
 
-    def inverse_hint(self, like: Tensor, weight: float, ridge: float, smooth: float = 0.0) -> Hint | None:
+    def preconditioner(self, like: Tensor, weight: float, ridge: float, smooth: float = 0.0) -> Preconditioner | None:
         """About (weight·BᵀB + ridge·I + smooth·∇ᵀ∇)⁻¹, symmetric and positive definite, on images like this one. None
         where nothing cheap is known."""
         return None

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from slir.errors import InputError
-from slir.operators.base import Hint, Operator, Shape, fingerprint
+from slir.operators.base import Operator, Preconditioner, Shape, fingerprint
 from slir.operators.convolution import Border, Convolution
 
 
@@ -64,7 +64,7 @@ class Blur(Operator):
     def normal(self, x: Tensor) -> Tensor:
         return self.convolution.normal(x)
 
-    def inverse_hint(self, like: Tensor, weight: float, ridge: float, smooth: float = 0.0) -> Hint | None:
+    def preconditioner(self, like: Tensor, weight: float, ridge: float, smooth: float = 0.0) -> Preconditioner | None:
         """Exact on a torus; what a border does is left to conjugate gradient."""
         return self.convolution.inverse_on_torus(like, weight, ridge, smooth)
 

@@ -30,12 +30,12 @@ class Compose(Operator):
     def adjoint(self, y: Tensor) -> Tensor:
         return self.inner.adjoint(self.outer.adjoint(y))
 
-    def misfit(self, y: Tensor, x: Tensor) -> Tensor:
-        return self.outer.misfit(y, self.inner.forward(x))
+    def residual(self, y: Tensor, x: Tensor) -> Tensor:
+        return self.outer.residual(y, self.inner.forward(x))
 
     @property
-    def shows(self) -> float:
-        return self.outer.shows
+    def observed_fraction(self) -> float:
+        return self.outer.observed_fraction
 
     def guess(self, y: Tensor) -> Tensor:
         return self.inner.guess(self.outer.guess(y))

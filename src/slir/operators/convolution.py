@@ -20,7 +20,7 @@ from torch import Tensor
 
 from slir.compute.transforms import irfft2, rfft2
 from slir.errors import InputError
-from slir.operators.base import Hint, Shape
+from slir.operators.base import Preconditioner, Shape
 
 Border = Literal["unknown", "circular", "reflect"]
 
@@ -178,7 +178,7 @@ class Convolution:
         spectrum = self._spectrum(shape, x, shift=self.centre)
         return irfft2(rfft2(x) * (spectrum.conj() if transpose else spectrum), s=shape)
 
-    def inverse_on_torus(self, like: Tensor, weight: float, ridge: float, smooth: float) -> Hint:
+    def inverse_on_torus(self, like: Tensor, weight: float, ridge: float, smooth: float) -> Preconditioner:
         """v -> (weight·BᵀB + ridge·I + smooth·∇ᵀ∇)⁻¹ v for images like this one, as if their borders met."""
         height, width = like.shape[-2:]
         shape = (height, width)
@@ -190,7 +190,7 @@ class Convolution:
         def apply(v: Tensor, factors: Tensor) -> Tensor:
             return irfft2(rfft2(v, s=shape) * factors, s=shape)[..., :height, :width]
 
-        return Hint(apply, 1 / divisor)
+        return Preconditioner(apply, 1 / divisor)
 
     def torus(self, shape: Shape, like: Tensor) -> Torus:
         """For x of this shape. Its pixels come first; y's begin K − 1 later."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from slir.errors import InputError
-from slir.operators.base import Hint, Operator, Shape, fingerprint
+from slir.operators.base import Operator, Preconditioner, Shape, fingerprint
 from slir.operators.convolution import Convolution
 
 
@@ -57,17 +57,17 @@ class Mask(Operator):
     def normal(self, x: Tensor) -> Tensor:
         return self.forward(x)
 
-    def misfit(self, y: Tensor, x: Tensor) -> Tensor:
+    def residual(self, y: Tensor, x: Tensor) -> Tensor:
         return self.forward(y - x)
 
     @property
-    def shows(self) -> float:
+    def observed_fraction(self) -> float:
         return 1 - float(self.missing.double().mean())
 
-    def inverse_hint(self, like: Tensor, weight: float, ridge: float, smooth: float = 0.0) -> Hint | None:
+    def preconditioner(self, like: Tensor, weight: float, ridge: float, smooth: float = 0.0) -> Preconditioner | None:
         """Exact without smoothing; with it, its diagonal."""
         diagonal = torch.where(self._missing_on(like.device), 0.0, weight) + ridge + 4 * smooth
-        return Hint(torch.div, diagonal)
+        return Preconditioner(torch.div, diagonal)
 
     def guess(self, y: Tensor) -> Tensor:
         """Missing pixels from their known neighbours: normalised Gaussian averages, from the finest that sees any."""

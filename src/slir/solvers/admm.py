@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from slir.model import Pull, Stage
+from slir.model import PatchQuadratic, Stage
 
 
 class Dual:
@@ -24,7 +24,7 @@ class Dual:
         self.z: Tensor | None = None
         self.beta = 1.0
 
-    def pull(self, stage: Stage, seen: Tensor, patches: Tensor, generator: torch.Generator | None) -> Pull:
+    def pull(self, stage: Stage, seen: Tensor, patches: Tensor, generator: torch.Generator | None) -> PatchQuadratic:
         """The z-update at x_p + u_p, handed on as a pull towards z_p − u_p."""
         assert stage.beta is not None  # Model checks it
         if self.u is None or self.u.shape != patches.shape:  # another grid has other patches
@@ -34,7 +34,7 @@ class Dual:
         self.beta = stage.beta
         pull = stage.pull(seen, patches + self.u, generator)
         self.z = pull.moment / stage.beta
-        return Pull(pull.strength, pull.moment - stage.beta * self.u, pull.stats)
+        return PatchQuadratic(pull.strength, pull.moment - stage.beta * self.u, pull.stats)
 
     def step(self, patches: Tensor) -> None:
         """u ← u + x_p − z_p, with x_p of the new x."""

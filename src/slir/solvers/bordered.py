@@ -8,7 +8,7 @@ and K, on the ring of hidden pixels alone, is a filter, ρ/(|c|² + ρ), whose o
 K⁻¹. A step then takes four transforms in place of six, and a third of the steps are enough.
 
 With w∇ᵀ∇ in place of ρI the formula does not hold, since borders do not meet; but it is close, and makes steps of
-conjugate gradient a third to a quarter as many (`smooth_hint`).
+conjugate gradient a third to a quarter as many (`smooth_preconditioner`).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import torch
 from torch import Tensor
 
 from slir.compute.transforms import irfft2, rfft2
-from slir.operators.base import Hint
+from slir.operators.base import Preconditioner
 from slir.operators.convolution import Convolution, roughness
 from slir.solvers.cg import cg
 from slir.solvers.solution import Solution
 
 LONGEST = 0.3
-"""Least |∇|² that `smooth_hint` reckons with: longer waves do not fit into the ring."""
+"""Least |∇|² that `smooth_preconditioner` reckons with: longer waves do not fit into the ring."""
 
 
 def solve_bordered(blur: Convolution, rhs: Tensor, ridge: float, *, target: float, max_steps: int) -> Solution:
@@ -58,7 +58,7 @@ def solve_bordered(blur: Convolution, rhs: Tensor, ridge: float, *, target: floa
     return replace(found, value=x, stats={"steps": found.stats["steps"] + 1, "residual": left})
 
 
-def smooth_hint(blur: Convolution, like: Tensor, gamma: float, ridge: float, smooth: float) -> Hint:
+def smooth_preconditioner(blur: Convolution, like: Tensor, gamma: float, ridge: float, smooth: float) -> Preconditioner:
     """About (γBᵀB + ρI + w∇ᵀ∇)⁻¹ for images like this one, with w = `smooth` > 0: the formula with a filter for K⁻¹."""
     height, width = like.shape
     torus = blur.torus((height, width), like)
@@ -74,4 +74,4 @@ def smooth_hint(blur: Convolution, like: Tensor, gamma: float, ridge: float, smo
         estimate += rfft2(unseen) * torus.conjugate * inverse
         return irfft2(estimate, s=torus.shape)[:height, :width]
 
-    return Hint(apply, torch.stack((1 / (gamma * whole), gamma * whole / rest)))
+    return Preconditioner(apply, torch.stack((1 / (gamma * whole), gamma * whole / rest)))

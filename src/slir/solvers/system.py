@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from slir.compute.recording import undisturbed
-from slir.operators.base import Hint, Operator
+from slir.operators.base import Operator, Preconditioner
 from slir.operators.blur import Blur
-from slir.solvers.bordered import smooth_hint, solve_bordered
+from slir.solvers.bordered import smooth_preconditioner, solve_bordered
 from slir.solvers.cg import LOOK, Walk, cg
 from slir.solvers.solution import Solution, Verdict
 
@@ -34,13 +34,13 @@ class System:
         out = self.gamma * seen if _absent(self.diagonal) else _plus(self.diagonal * x, self.gamma, seen)
         return out if _absent(self.smooth) else _plus(out, self.smooth, laplacian(x))
 
-    def inverse_hint(self, like: Tensor) -> Hint | None:
+    def preconditioner(self, like: Tensor) -> Preconditioner | None:
         """About the inverse of the system, with D's mean in place of D."""
         ridge = self.diagonal if isinstance(self.diagonal, float) else float(self.diagonal.mean())
         gamma, smooth = float(self.gamma), float(self.smooth)
         if smooth > 0 and isinstance(self.operator, Blur) and self.operator.border == "unknown":
-            return smooth_hint(self.operator.convolution, like, gamma, ridge, smooth)
-        return self.operator.inverse_hint(like, gamma, ridge, smooth)
+            return smooth_preconditioner(self.operator.convolution, like, gamma, ridge, smooth)
+        return self.operator.preconditioner(like, gamma, ridge, smooth)
 
     def solve(
         self,
@@ -61,7 +61,7 @@ class System:
                 residual = rhs - self.apply(start)
             target = tol * float(rhs.norm()) if target is None else target
             return self._bordered(rhs, start, residual, ridge, target, max_steps)
-        hint = self.inverse_hint(rhs)
+        hint = self.preconditioner(rhs)
         stop: dict[str, Any] = {"tol": tol, "target": target, "max_steps": max_steps}
         if rhs.device.type != "cuda" or not self.operator.recordable or max_steps < 2 * LOOK:
             return cg(self.apply, rhs, start=start, residual=residual, precondition=hint, **stop)
@@ -143,7 +143,7 @@ class _Recorded(Walk):
     A recording reads and writes the same memory each time, so it has copies of all that a system is made of.
     """
 
-    def __init__(self, system: System, hint: Hint | None, rhs: Tensor):
+    def __init__(self, system: System, hint: Preconditioner | None, rhs: Tensor):
 
         def own(value: float | Tensor) -> float | Tensor:
             return 0.0 if _absent(value) else torch.as_tensor(value, dtype=rhs.dtype, device=rhs.device).clone()
@@ -166,7 +166,7 @@ class _Recorded(Walk):
         here.wait_stream(aside)
         self.constants = system.operator.constants()  # the operator may forget them, the recording must not
 
-    def restart(self, system: System, hint: Hint | None, rhs: Tensor) -> _Recorded:
+    def restart(self, system: System, hint: Preconditioner | None, rhs: Tensor) -> _Recorded:
         """Ready for another system of the same kind, from x = 0."""
         for own, new in zip(_tensors(self.system, self.hint), _tensors(system, hint)):
             own.copy_(new) if isinstance(new, Tensor) else own.fill_(new)
@@ -182,13 +182,13 @@ class _Recorded(Walk):
         return self.seen.tolist()
 
 
-def _tensors(system: System, hint: Hint | None) -> list[Any]:
+def _tensors(system: System, hint: Preconditioner | None) -> list[Any]:
     """All that a recording has copies of."""
     parts = [system.gamma, system.diagonal, system.smooth, *([] if hint is None else [hint.factors])]
     return [part for part in parts if not _absent(part)]
 
 
-def _recorded(system: System, hint: Hint | None, rhs: Tensor) -> _Recorded:
+def _recorded(system: System, hint: Preconditioner | None, rhs: Tensor) -> _Recorded:
     """The operator's recording for systems of this kind."""
     kept: dict[tuple, _Recorded] = system.operator.__dict__.setdefault("_recordings", {})
     spread = isinstance(system.diagonal, Tensor)

@@ -54,7 +54,7 @@ def evidence(state: State, stage: AnyStage) -> Evidence:
         yield from _local(name, (image - state.x).square(), (0, 1, 3, 15))
     for name, image in (state.told or {}).items():
         yield from _local(name, image, TOLD[name.split()[0]])
-    misfit = state.operator.adjoint(state.operator.misfit(state.y, state.x)) / max(state.sigma, 1e-6)
+    misfit = state.operator.adjoint(state.operator.residual(state.y, state.x)) / max(state.sigma, 1e-6)
     yield from _local("residual", misfit.square(), (1, 3, 7, 15, WIDE))
     if isinstance(state.operator, Mask):
         known = 1.0 - state.operator.missing.to(state.x)

@@ -196,8 +196,8 @@ def _left_over(y: Tensor, operator: Operator, x: Tensor) -> _LeftOver | None:
     inner = (slice(trim, y.shape[0] - trim), slice(trim, y.shape[1] - trim))
     if min(y.shape) - 2 * trim < _LEAST:
         return None
-    misfit = operator.misfit(y, x)[inner].double()
-    shown = operator.misfit(torch.ones_like(y), torch.zeros_like(x))[inner].double()  # 0 where y shows nothing
+    misfit = operator.residual(y, x)[inner].double()
+    shown = operator.residual(torch.ones_like(y), torch.zeros_like(x))[inner].double()  # 0 where y shows nothing
     power = float(misfit.square().sum() / shown.sum())
     correlations = [_lagged(misfit, *lag) / _lagged(shown, *lag).clamp(min=1) for lag in _NEIGHBOURS]
     largest = float(torch.stack(correlations).max()) / max(power, 1e-30)

@@ -135,7 +135,10 @@ def _tried(half: Tensor, operator: Operator, model: Model, sigma: float, unit: f
     from slir.restoration import restore  # which asks for what is expected
 
     other, shape = _for_half(operator, (half.shape[0], half.shape[1]))
-    if min(other.y_shape(shape)) < SMALLEST or not 1 / ALIKE < other.shows / operator.shows < ALIKE:
+    if (
+        min(other.y_shape(shape)) < SMALLEST
+        or not 1 / ALIKE < other.observed_fraction / operator.observed_fraction < ALIKE
+    ):
         return None
     clean = half[: shape[0], : shape[1]].contiguous()
     generator = torch.Generator().manual_seed(0)

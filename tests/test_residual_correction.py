@@ -10,7 +10,7 @@ from skimage import data
 import slir
 from slir.defaults import default_model
 from slir.operators import Identity
-from slir.restoration import AROUND, TOO_MUCH, believed, restore
+from slir.restoration import AROUND, CHI2_THRESHOLD, residual_correction, restore
 from slir.views import State
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -29,12 +29,12 @@ def test_it_is_the_x_update_with_the_error_that_y_shows() -> None:
     padded = np.pad((y - x) ** 2, AROUND, mode="reflect")
     side, expected = 2 * AROUND + 1, np.empty_like(x)
     for row, col in np.ndindex(x.shape):
-        excess = padded[row : row + side, col : col + side].mean() / sigma**2 - TOO_MUCH
+        excess = padded[row : row + side, col : col + side].mean() / sigma**2 - CHI2_THRESHOLD
         expected[row, col] = x[row, col]
         if excess > 0:
             weights = 1 / sigma**2, 1 / (excess * sigma**2)
             expected[row, col] = np.average([y[row, col], x[row, col]], weights=weights)
-    found = believed(state(y, x, sigma)).numpy()
+    found = residual_correction(state(y, x, sigma)).numpy()
     np.testing.assert_allclose(found, expected, atol=1e-12)
     far = np.abs(np.arange(15)[:, None] - 6) > AROUND
     assert (found == x)[np.broadcast_to(far, x.shape)].mean() > 0.9  # noise alone is hardly ever too much
@@ -45,7 +45,7 @@ def test_photographs_are_hardly_touched() -> None:
     sigma = 25 / 255
     y = clean + sigma * torch.randn(clean.shape, generator=torch.Generator().manual_seed(0))
     denoised = restore(y, Identity(), default_model(Identity()), sigma=sigma).x
-    again = believed(State(y, Identity(), denoised, denoised, sigma))
+    again = residual_correction(State(y, Identity(), denoised, denoised, sigma))
     assert float((again != denoised).double().mean()) < 0.02
 
 
