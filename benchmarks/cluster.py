@@ -44,12 +44,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
-from slir import io, jobs, streams
+from slir import io
 from slir.cluster import connection, files, worker
 from slir.cluster.folder import SUFFIX, Tile
 from slir.compute import peak_memory
 from slir.defaults import demo_picture
-from slir.jobs import Job
+from slir.files import jobs, streams
+from slir.files.jobs import Job
 
 NOISE = 10 * 257
 MEMORY = "2 GB"

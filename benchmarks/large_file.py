@@ -77,7 +77,7 @@ def restore(path: Path, tiles: int | None, brief: bool) -> None:
     """In a process of its own, whose peak is then that of the restoration. One line of JSON on stdout."""
     from slir import io
     from slir.compute import peak_memory
-    from slir.jobs import Job, run
+    from slir.files.jobs import Job, run
 
     start = time.perf_counter()
 

@@ -22,13 +22,14 @@ from typer.testing import CliRunner
 import corpus
 import slir
 import test_malformed as malformed
-from slir import batch, gather, io, sidecars, staging, streams
-from slir.batch import Policy
+from slir import io
 from slir.cli import app
 from slir.defaults import shipped_hash
 from slir.errors import FileError, InputError
+from slir.files import batch, gather, sidecars, staging, streams
+from slir.files.batch import Policy
+from slir.files.jobs import Job
 from slir.io import Picture
-from slir.jobs import Job
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 runner = CliRunner()
@@ -61,7 +62,7 @@ def quick(monkeypatch):
 
 
 def copied(source, sink, work, progress=None):
-    """In the place of `slir.streams.restore_file`: pixels as they are."""
+    """In the place of `slir.files.streams.restore_file`: pixels as they are."""
     for plane in range(source.planes):
         sink.write(source.read(plane), plane=plane)
     return streams.Found(4.25, 1.0)
@@ -412,7 +413,7 @@ def test_a_dry_run_writes_nothing(tree, tmp_path):
 
 
 def test_estimates_grow_with_the_work(tree, tmp_path):
-    from slir.estimates import calibrate, estimate
+    from slir.files.estimates import calibrate, estimate
 
     job = Job("upsample", tree / "a.png", tmp_path / "out.png", sigma=0, threads=1)
     pace = calibrate(job)
@@ -428,7 +429,8 @@ def test_estimates_grow_with_the_work(tree, tmp_path):
 @pytest.mark.parametrize("each", [1e-7, 3e-5, 1e-3])
 def test_timing_tells_what_a_pixel_takes_apart_from_the_rest(tree, tmp_path, monkeypatch, each, colour):
     """Of any engine, here one that sets a clock of its own; in a second, where the smallest picture takes no longer."""
-    from slir import estimates, tasks
+    from slir import tasks
+    from slir.files import estimates
 
     clock, sizes = [0.0], []
 
@@ -450,7 +452,7 @@ def test_timing_tells_what_a_pixel_takes_apart_from_the_rest(tree, tmp_path, mon
 
 def test_nobody_is_warned_of_the_picture_that_is_timed(tree, tmp_path):
     """Warnings are errors here."""
-    from slir.estimates import calibrate
+    from slir.files.estimates import calibrate
 
     wide = np.outer(np.hanning(17), np.hanning(17))
     calibrate(Job("deblur", tree / "a.png", tmp_path / "out.png", sigma=20, threads=1, psf=wide / wide.sum()))
@@ -543,7 +545,7 @@ def test_rerun(tree, quick, tmp_path):
 
 def test_rerun_warns_of_other_versions(tree, quick, tmp_path, monkeypatch):
     run("denoise", tree / "a.png", "-o", tmp_path / "out.png")
-    monkeypatch.setattr("slir.sidecars.versions", lambda: {"slir": slir.__version__, "torch": "9.9"})
+    monkeypatch.setattr("slir.files.sidecars.versions", lambda: {"slir": slir.__version__, "torch": "9.9"})
     assert re.search(
         r"warning: .*: torch \S+, now 9\.9; the result may differ", run("rerun", tmp_path / "out.png.json", "-f").stderr
     )
@@ -643,7 +645,8 @@ def test_how_many_workers_suit(tmp_path, monkeypatch):
 # The command with the identity in the place of the engine, which makes it quick to start: no torch.
 PROGRAM = """
 import contextlib, sys, time
-from slir import io, jobs, sidecars
+from slir import io
+from slir.files import jobs, sidecars
 
 def engine(job, output, progress):
     with io.open_source(job.image) as source, io.create(output, source) as sink:

@@ -18,13 +18,13 @@ from typer.testing import CliRunner
 
 import slir
 from slir import io
-from slir.batch import Report
 from slir.cli import app, show
 from slir.cli.options import antialias_value, psf_value, range_value, share_value, sigma_value
 from slir.cli.progress import batch_bar, progress_bar
 from slir.errors import InputError
+from slir.files.batch import Report
+from slir.files.jobs import Job
 from slir.io import Meta, Picture, Resolution
-from slir.jobs import Job
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 runner = CliRunner()

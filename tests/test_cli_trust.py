@@ -9,14 +9,15 @@ import tifffile
 from typer.testing import CliRunner
 
 import slir
-from slir import io, jobs, sidecars, streams
-from slir.arrays import grey_plane
+from slir import io
 from slir.bank import image_hash
 from slir.cli import app
 from slir.defaults import demo_picture, shipped_model
 from slir.errors import FileError
+from slir.files import jobs, sidecars, streams
+from slir.files.jobs import Job
 from slir.io import Picture
-from slir.jobs import Job
+from slir.preprocessing.arrays import grey_plane
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 runner = CliRunner()

@@ -33,15 +33,16 @@ import psutil
 from typer.testing import CliRunner
 
 import slir
-from slir import batch, io, streams
+from slir import io
 from slir.cli import app
 from slir.cluster import connection, files, worker
 from slir.cluster.folder import Folder, Tile, identity_of, tiles_of
 from slir.defaults import shipped_model
 from slir.errors import FileError, FullError, InputError, SlirError
-from slir.jobs import Job
-from slir.jobs import run as run_here
-from slir.staging import digest
+from slir.files import batch, streams
+from slir.files.jobs import Job
+from slir.files.jobs import run as run_here
+from slir.files.staging import digest
 from slir.trust.own_test import PARTS, OwnTest
 from test_streams import large
 from test_tiles import cascade

@@ -8,8 +8,9 @@ import skimage.data
 import torch
 
 import slir
-from slir import colour, psf
+from slir import psf
 from slir.defaults import shipped_model
+from slir.preprocessing import colour
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -18,8 +18,8 @@ from slir.cascade import smooth_start
 from slir.defaults import default_model
 from slir.model import Model
 from slir.operators import Blur, Compose, Downsample, Identity, Linear, Mask, Operator
+from slir.preprocessing.treatment import decide
 from slir.restoration import Restoration, restore
-from slir.treatment import decide
 from slir.trust.forward import ForwardCheck, judge
 from slir.trust.spectra import SCALES, find_width, periodogram
 

@@ -18,9 +18,9 @@ import slir
 from slir import io
 from slir.cli import app
 from slir.defaults import shipped_model, training_pictures
+from slir.files.jobs import Job
+from slir.files.jobs import run as restore
 from slir.io import Picture
-from slir.jobs import Job
-from slir.jobs import run as restore
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 runner = CliRunner()

@@ -17,10 +17,11 @@ import pytest
 import tifffile
 
 import slir
-from slir import io, jobs, sidecars, staging, streams
+from slir import io
 from slir.errors import FileError, InputError
+from slir.files import jobs, sidecars, staging, streams
+from slir.files.jobs import Job, parse_sigma, run
 from slir.io import Picture, atomic
-from slir.jobs import Job, parse_sigma, run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -9,7 +9,7 @@ import torch
 
 import slir
 from slir.errors import InputError
-from slir.stabilise import Evened, Stabiliser
+from slir.preprocessing.stabilise import Evened, Stabiliser
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -10,10 +10,10 @@ import torch
 from skimage import data
 
 import slir
-from slir import treatment
-from slir.arrays import canvas
 from slir.operators import Blur, Compose, Downsample, Identity, Mask, Operator
-from slir.ranges import FARTHEST, black_at_zero, loud_enough, stretched
+from slir.preprocessing import treatment
+from slir.preprocessing.arrays import canvas
+from slir.preprocessing.ranges import FARTHEST, black_at_zero, loud_enough, stretched
 
 TRUTH = data.camera()[20:84, 200:264] / 255.0
 SHARES = ((0.0, 1.0), (0.3, 0.02), (0.9, 0.002))

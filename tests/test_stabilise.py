@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from slir.errors import InputError
-from slir.stabilise import Stabiliser
+from slir.preprocessing.stabilise import Stabiliser
 
 DRAWS = 400_000
 

@@ -13,11 +13,13 @@ import tifffile
 import torch
 
 import slir
-from slir import io, streams, treatment
+from slir import io
 from slir.defaults import demo_picture, shipped_model
+from slir.files import streams
+from slir.files.jobs import Job, run
 from slir.io import Picture
-from slir.jobs import Job, run
 from slir.operators import Identity
+from slir.preprocessing import treatment
 from slir.trust import files, own_test
 from slir.trust.own_test import PARTS, OwnTest
 from test_tiles import cascade

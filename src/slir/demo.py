@@ -11,12 +11,12 @@ import numpy as np
 import torch
 
 import slir
-from slir.arrays import grey_plane
 from slir.defaults import demo_picture
 from slir.io import Picture, write
 from slir.operators import Blur, Downsample
 from slir.operators.base import Operator
 from slir.pictures import side_by_side
+from slir.preprocessing.arrays import grey_plane
 
 Report = Callable[[int, int, str], None]
 NOISE = 2.55  # one percent of the range

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 import slir
-from slir.arrays import grey_plane
 from slir.bank import sample_bank
 from slir.compute import pick_device, retry_on_oom
 from slir.descriptors import DctDescriptor
@@ -21,6 +20,7 @@ from slir.families import AnyBlur, AnyDownsampling, AnyMask, Family, Fixed, Nois
 from slir.losses import Loss, loss_named
 from slir.model import Model, Prior, Stage
 from slir.operators import Operator
+from slir.preprocessing.arrays import grey_plane
 from slir.recipes import ROUNDING, recipe
 from slir.weights import Weights, weights_named
 

@@ -24,7 +24,6 @@ from torch import Tensor
 
 import slir
 from slir import carrying
-from slir.arrays import grey_plane
 from slir.bank import image_hash
 from slir.carrying import Untaught
 from slir.cascade import BankWeights, CellMaps, LearntStage, Regression
@@ -37,6 +36,7 @@ from slir.families import Family
 from slir.model import Model
 from slir.partition import Partition
 from slir.plans import Plan, StagePlan, cascade_plan
+from slir.preprocessing.arrays import grey_plane
 from slir.trust.examples import draw_examples
 from slir.trust.record import learn_trust
 from slir.weights import Weights, weights_named

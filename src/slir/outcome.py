@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slir.arrays import Array, Canvas
 from slir.errors import SlirError
 from slir.operators import Identity
+from slir.preprocessing.arrays import Array, Canvas
 
 if TYPE_CHECKING:
     from slir.operators import Operator
-    from slir.treatment import Restored, Treatment
+    from slir.preprocessing.treatment import Restored, Treatment
     from slir.trust.explain import Explanation
     from slir.trust.record import Trust
 

@@ -14,10 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from slir.arrays import is_lazy
 from slir.kernel.stage import KernelStage
 from slir.model import AnyStage, ImageQuadratic, Model, Stage, aggregate
 from slir.operators import Identity, Mask, Operator
+from slir.preprocessing.arrays import is_lazy
 from slir.solvers.admm import Dual
 from slir.solvers.solution import Solution, Verdict
 from slir.solvers.system import System

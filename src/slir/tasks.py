@@ -9,7 +9,8 @@ All of them take these keyword arguments:
                   task, a warning if for another operator or noise level alone); None takes the one that slir ships,
                   which serves any operator of the task and any noise level
     data_range    the pixel value that stands for white, or (black, white); needed for float images alone, but to be
-                  said too where a model is given. Pictures that fill little of it are stretched inside (`slir.ranges`)
+                  said too where a model is given. Pictures that fill little of it are stretched inside
+                  (`slir.preprocessing.ranges`)
     channel_axis  the axis of the colours, often -1; None for grey images. Three channels that show one picture (of four
                   the first three) are restored as brightness and colour differences, others one by one
     device        "cpu" (the default) or "cuda"
@@ -37,7 +38,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slir.arrays import Array, Canvas, DataRange, canvas, check_filled, is_lazy
 from slir.compute import pick_device, retry_on_oom
 from slir.errors import InputError, SlirError, SlirWarning
 from slir.model import Model
@@ -46,9 +46,10 @@ from slir.operators.blur import checked_psf
 from slir.operators.convolution import Border
 from slir.operators.downsample import Antialias
 from slir.outcome import UNASKED, Outlook, Result
+from slir.preprocessing.arrays import Array, Canvas, DataRange, canvas, check_filled, is_lazy
+from slir.preprocessing.treatment import Restored, Treatment, settle
 from slir.restoration import Restoration
 from slir.tiles import restore_tiled
-from slir.treatment import Restored, Treatment, settle
 
 if TYPE_CHECKING:
     from slir.trust.explain import Explanation
@@ -103,7 +104,7 @@ def denoise(
     8-bit image, 0.1 on a float image of range 1), or "auto" to estimate it per channel. Too small leaves noise, too
     large smooths detail away. "poisson-gaussian" is for noise whose variance grows with brightness, as that of light
     does: how it grows is estimated per channel, and the image is restored where the noise is even
-    (`slir.stabilise`). Black has to be 0 for that, or given with data_range.
+    (`slir.preprocessing.stabilise`). Black has to be 0 for that, or given with data_range.
 
     >>> restored = slir.denoise(image, sigma=25)
     """

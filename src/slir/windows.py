@@ -1,7 +1,7 @@
 """A plane restored by windows: what is decided once about all of it, and what is done to each window.
 
-Files that are larger than memory (`slir.streams`), arrays of Dask and clusters (`slir.cluster`) share these two steps,
-so that they give the same pixels.
+Files that are larger than memory (`slir.files.streams`), arrays of Dask and clusters (`slir.cluster`) share these two
+steps, so that they give the same pixels.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slir.arrays import Canvas, DataRange, canvas, check_filled
 from slir.compute import retry_on_oom
 from slir.model import Model
 from slir.operators import Mask, Operator
 from slir.outcome import SILENT, Outlook
+from slir.preprocessing.arrays import Canvas, DataRange, canvas, check_filled
+from slir.preprocessing.treatment import Restored, Treatment, settle
 from slir.restoration import Restoration, restore
-from slir.treatment import Restored, Treatment, settle
 from slir.trust.own_test import Correction
 from slir.trust.record import what_test_says
 
@@ -69,8 +69,10 @@ def decide_once(
     device: torch.device,
     blind: bool = False,
 ) -> Decision:
-    """Decide from `pixels`: a plane of this size, or the windows of it that `slir.treatment.sample` names, one below
-    the other. A mask is that of these pixels. blind: whether all of them are missing."""
+    """Decide from `pixels`: a plane of this size, or the windows of it that `sample` names, one below the other.
+
+    A mask is that of these pixels. blind: whether all of them are missing.
+    """
     frame, array = canvas(pixels, data_range=data_range, channel_axis=channel_axis)
     if model is not None:
         check_filled(array, data_range)

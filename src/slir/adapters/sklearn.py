@@ -17,12 +17,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from slir import weights
 from slir.adapters.planes import restore_planes
-from slir.arrays import canvas
 from slir.compute import chunks, pick_device, rows_that_fit
 from slir.errors import InputError
 from slir.fitting import fit
 from slir.model import Model
 from slir.operators import Identity, Mask, Operator
+from slir.preprocessing.arrays import canvas
 from slir.tasks import blanked
 
 FLOATS = (np.float64, np.float32)

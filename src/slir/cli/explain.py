@@ -78,7 +78,7 @@ def explain(
 
         check_output(out)
         options.check_free(out, force=force)
-    from slir import jobs
+    from slir.files import jobs
 
     with options.as_options():
         job = jobs.Job(

@@ -84,7 +84,7 @@ Antialias = Annotated[
 
 def sigma_value(text: str, *, span: float) -> float:
     """σ to learn for, in units of the pixel values. `span` is the width of their range."""
-    from slir.jobs import parse_sigma
+    from slir.files.jobs import parse_sigma
 
     with as_options():
         kind, value = parse_sigma(text)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from slir.batch import BatchProgress, Report
-    from slir.jobs import Job
+    from slir.files.batch import BatchProgress, Report
+    from slir.files.jobs import Job
 
 Progress = Callable[[int, int, str], None]
 

@@ -13,8 +13,8 @@ from slir.cli.progress import progress_bar
 from slir.errors import FileError, SlirError
 
 if TYPE_CHECKING:
-    from slir.batch import Report
-    from slir.sidecars import Sidecar
+    from slir.files.batch import Report
+    from slir.files.sidecars import Sidecar
 
 
 def rerun(
@@ -67,7 +67,7 @@ def rerun(
 
 def _again(file: Path, output: str | None, *, many: bool, anyway: bool, force: bool, quiet: bool) -> Report:
     """Do the job of a sidecar, and see whether its result is what it was."""
-    from slir import batch, jobs, sidecars, staging
+    from slir.files import batch, jobs, sidecars, staging
 
     sidecar = sidecars.load(file)
     job = sidecar.job(_target(sidecar, output, many=many))

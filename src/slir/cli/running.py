@@ -15,9 +15,9 @@ from slir.cli import many, options, show
 from slir.errors import InputError
 
 if TYPE_CHECKING:
-    from slir.batch import Policy
-    from slir.gather import Pair
-    from slir.jobs import Job
+    from slir.files.batch import Policy
+    from slir.files.gather import Pair
+    from slir.files.jobs import Job
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Run:
 
     def restore(self, task: Any, sigma: str, **settings: Any) -> None:
         """Do to all images what a command asks for. `mask`, among the settings, may be a folder of masks."""
-        from slir import gather
+        from slir.files import gather
 
         with options.as_options():
             found = gather.pairs(self.images, self.output, recursive=self.recursive, form=self.format)
@@ -61,7 +61,7 @@ class Run:
                 self._one(jobs[0])
 
     def _job(self, task: Any, pair: Pair, sigma: str, settings: dict[str, Any]) -> Job:
-        from slir.jobs import Job
+        from slir.files.jobs import Job
 
         mask = settings.get("mask")
         if isinstance(mask, Path) and mask.is_dir():
@@ -82,14 +82,14 @@ class Run:
 
     @property
     def _policy(self) -> Policy:
-        from slir.batch import Policy
+        from slir.files.batch import Policy
 
         return Policy(force=self.force, skip_existing=self.skip_existing, sidecar=self.sidecar)
 
     def _one(self, job: Job) -> None:
         """One image into one file. What goes wrong is the command's error."""
-        from slir import batch, jobs, staging
         from slir.cli.progress import progress_bar
+        from slir.files import batch, jobs, staging
 
         screen = show.Screen(quiet=self.quiet, json=self.json, many=False)
         try:
@@ -118,8 +118,8 @@ class Run:
 
     def _many(self, jobs: list[Job]) -> None:
         """Many images into a folder. What goes wrong with one is told, and the exit code says so in the end."""
-        from slir import batch
         from slir.cli.progress import batch_bar
+        from slir.files import batch
 
         batch.check_shared(jobs[0] if self.cluster is None else replace(jobs[0], device=None))
         workers = batch.workers_for(jobs) if self.jobs is None else self.jobs
@@ -144,7 +144,7 @@ class Run:
         return connect(self.cluster, device=self.device)
 
     def _plan(self, jobs: list[Job]) -> None:
-        from slir import batch
+        from slir.files import batch
 
         workers = 1 if len(jobs) == 1 else batch.workers_for(jobs) if self.jobs is None else min(self.jobs, len(jobs))
         screen = show.Plan(quiet=self.quiet, json=self.json, workers=workers)

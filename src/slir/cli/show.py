@@ -15,8 +15,8 @@ import typer
 from slir.cli.options import spelt
 
 if TYPE_CHECKING:
-    from slir.batch import Planned, Report
-    from slir.jobs import Job, Outcome
+    from slir.files.batch import Planned, Report
+    from slir.files.jobs import Job, Outcome
 
 SCREENFUL = 20
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -226,7 +226,7 @@ def pixels(what: Any) -> str:
 
 def _sigma(job: Job, outcome: Outcome) -> str:
     """ "sigma 12.3 (estimated)". Colour images may have one σ a channel."""
-    from slir.jobs import parse_sigma
+    from slir.files.jobs import parse_sigma
 
     kind, value = parse_sigma(job.sigma)
     if kind != "name":

@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from slir.arrays import DataRange, _range, as_numpy
 from slir.cluster.blocks import Grid, Plan, boxed, decide, restore_block
 from slir.errors import InputError
 from slir.model import Model
 from slir.operators import Mask, Operator
 from slir.operators.base import Shape
-from slir.ranges import stretchable
+from slir.preprocessing.arrays import DataRange, _range, as_numpy
+from slir.preprocessing.ranges import stretchable
+from slir.preprocessing.treatment import sample
 from slir.tiles import cut, halo, period, tile_side
-from slir.treatment import sample
 
 NOTHING = Mask(np.zeros((1, 1), bool))
 """Stands for the masks of inpainting, of which every block has its own."""

@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from slir.batch import Policy, Report, Reports, attempt, settled
 from slir.cluster.connection import in_flow, result
 from slir.cluster.process import absolute, check_release, release, settle_in
 from slir.errors import SlirError
-from slir.jobs import Job
+from slir.files.batch import Policy, Report, Reports, attempt, settled
+from slir.files.jobs import Job
 
 
 def spread(client: Any, jobs: Sequence[Job], policy: Policy, stopped: Callable[[], bool]) -> Reports:
-    """In place of `slir.workers.spread`: reports in the order in which jobs end."""
+    """In place of `slir.files.workers.spread`: reports in the order in which jobs end."""
     ours = release()
 
     def submit(job: Job) -> Any:

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from slir.arrays import DataRange
 from slir.cluster.process import settle_in
 from slir.compute import pick_device
 from slir.defaults import default_model
 from slir.errors import InputError
-from slir.jobs import using_threads
+from slir.files.jobs import using_threads
+from slir.files.streams import covered
 from slir.model import Model
 from slir.operators import Mask, Operator
 from slir.operators.base import Shape
-from slir.streams import covered
+from slir.preprocessing.arrays import DataRange
 from slir.tiles import Piece, scaled
 from slir.windows import Decision, decide_once, restore_window
 

@@ -135,7 +135,7 @@ def _fitting(device: str | None) -> int:
         return max(1, torch.cuda.device_count())
     import psutil
 
-    from slir.batch import WORKER_MEMORY
+    from slir.files.batch import WORKER_MEMORY
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(cores, psutil.virtual_memory().available // (2 * WORKER_MEMORY)))

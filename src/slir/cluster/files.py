@@ -2,7 +2,7 @@
 
 Each tile is a task: read with its halo, restored, written beside the output. The client puts tiles together as they
 come, so that the output is the file that one machine would have made, in any format, with its sidecar. Planes that one
-machine restores whole (`slir.streams.LARGE`) are one tile.
+machine restores whole (`slir.files.streams.LARGE`) are one tile.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from slir import io, jobs, streams
+from slir import io
 from slir.cluster.connection import in_flow, result
 from slir.cluster.folder import Folder, Tile, tiles_of
 from slir.cluster.process import absolute, release
 from slir.cluster.worker import Equip, Kit, decide, lead_model, restore_tile
 from slir.errors import SlirWarning
+from slir.files import jobs, streams
+from slir.files.jobs import Job, Outcome, Progress
+from slir.files.streams import Found, Work
 from slir.io import Picture, Sink, Source
-from slir.jobs import Job, Outcome, Progress
-from slir.streams import Found, Work
 from slir.tiles import Piece, scaled, tile_side
 
 RETRIES = 2
@@ -37,7 +38,7 @@ Number = tuple[int, int]
 
 
 def run(job: Job, client: Any, *, sidecar: bool = True, progress: Progress | None = None) -> Outcome:
-    """`slir.jobs.run` on a cluster. Run again after the client died, it restores the tiles that are missing.
+    """`slir.files.jobs.run` on a cluster. Run again after the client died, it restores the tiles that are missing.
 
     client : a `distributed.Client`, as `slir.cluster.connection.connect` gives it. Its workers see the same disks.
     """
@@ -59,7 +60,7 @@ def _side(job: Job) -> int:
 def _restore(
     client: Any, job: Job, folder: Folder, source: Source, sink: Sink, work: Work, progress: Progress | None
 ) -> Found:
-    """In place of `slir.streams.restore_file`."""
+    """In place of `slir.files.streams.restore_file`."""
     cut = streams.is_cut(source.size, work)
     pieces: list[Piece | None] = [None]
     if cut:

@@ -20,8 +20,8 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 
 from slir.errors import FileError
-from slir.jobs import Job
-from slir.staging import _lock, _unlock
+from slir.files.jobs import Job
+from slir.files.staging import _lock, _unlock
 
 SUFFIX = ".slir-tiles"
 VERSION = 2
@@ -34,7 +34,7 @@ _OWN = re.compile(r"\d+-\d+\.npz|\.[0-9a-f]{32}\.tmp|" + re.escape(RECORD))
 class Tile:
     """What a piece of a plane became.
 
-    said: as JSON: "sigma" and "residual", "warnings", "spans" of windows, "reason" of `slir.streams.Work.errors`.
+    said: as JSON: "sigma" and "residual", "warnings", "spans" of windows, "reason" of `slir.files.streams.Work.errors`.
     """
 
     pixels: np.ndarray
@@ -136,8 +136,8 @@ def _clear(path: Path) -> None:
 
 def identity_of(job: Job) -> dict[str, Any]:
     """All that decides what the tiles hold. Images are known by size and time, as hashing a large one takes long."""
-    from slir import sidecars
     from slir.defaults import shipped_hash
+    from slir.files import sidecars
 
     files = {"input": job.image, "mask": job.mask} if job.task == "inpaint" else {"input": job.image}
     told = {

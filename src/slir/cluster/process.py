@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from slir.errors import SlirError
 
 if TYPE_CHECKING:
-    from slir.jobs import Job
+    from slir.files.jobs import Job
 
 _TRIM, _MAP = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of glibc's mallopt
 

@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 from distributed import WorkerPlugin
 
-from slir import io, streams
+from slir import io
 from slir.cluster.folder import Folder, Tile
 from slir.cluster.process import check_release, settle_in
 from slir.errors import FileError, SlirError
+from slir.files import streams
+from slir.files.jobs import Job, caught, open_missing, using_threads, work_of
 from slir.io import Picture
-from slir.jobs import Job, caught, open_missing, using_threads, work_of
 from slir.model import Model
 from slir.tiles import Piece
 from slir.windows import Decision

@@ -24,7 +24,6 @@ import torch
 from torch import Tensor
 
 import slir
-from slir.arrays import grey_plane
 from slir.bank import image_hash
 from slir.carrying import Untaught
 from slir.cascade import CellMaps, LearntStage, cell_features
@@ -35,6 +34,7 @@ from slir.errors import InputError
 from slir.families import Family
 from slir.kernel.stage import DATA, KernelStage
 from slir.model import Model
+from slir.preprocessing.arrays import grey_plane
 from slir.restoration import advance, begin
 from slir.trust.examples import draw_examples
 from slir.views import Before, Estimate, State, look

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slir.arrays import grey_plane
 from slir.bank import image_hash
 from slir.descriptors import DctDescriptor
 from slir.errors import InputError
@@ -18,6 +17,7 @@ from slir.fitting import checked_sigma
 from slir.losses import Squared
 from slir.model import Model, Prior, Stage
 from slir.operators import Downsample, Identity, Mask, Operator
+from slir.preprocessing.arrays import grey_plane
 from slir.recipes import recipe
 from slir.theory import bounds
 from slir.theory.banks import prior_correlation
@@ -202,7 +202,7 @@ def _images(prior: Prior) -> int:
 
 
 def _facts(model: Model | None) -> dict[str, Any] | None:
-    from slir.about import model_facts  # which knows of files, unlike all of this
+    from slir.files.about import model_facts  # which knows of files, unlike all of this
 
     return None if model is None else model_facts(model)
 

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slir.arrays import clean_picture, grey_plane
 from slir.bank import image_hash
 from slir.compute import pick_device
 from slir.crews import LocalCrew
@@ -24,8 +23,9 @@ from slir.kernel.stage import KernelStage
 from slir.model import Model
 from slir.operators import Operator
 from slir.plans import Plan, cascade_plan
+from slir.preprocessing.arrays import clean_picture, grey_plane
+from slir.preprocessing.treatment import check_model
 from slir.restoration import advance, begin, finished
-from slir.treatment import check_model
 from slir.trust.record import learn_trust
 
 Progress = Callable[[int, int, str], None]

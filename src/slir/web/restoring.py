@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse, Response, StreamingResponse
 
 from slir.errors import InputError, SlirError
-from slir.jobs import NAN, Job
+from slir.files.jobs import NAN, Job
 from slir.web import display, trust, work
 from slir.web.events import events
 from slir.web.files import Most

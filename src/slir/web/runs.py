@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slir.jobs import Job
-from slir.staging import sidecar_of
+from slir.files.jobs import Job
+from slir.files.staging import sidecar_of
 from slir.web.crew import Hand
 from slir.web.problems import Names
 from slir.web.store import Client, Upload

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from slir import io
+from slir.files.jobs import Job, Outcome, Watch, run
 from slir.io.picture import range_of
-from slir.jobs import Job, Outcome, Watch, run
 from slir.web import crew, display, trust
 from slir.web.display import View
 from slir.web.problems import Problem

@@ -22,10 +22,10 @@ import numpy as np
 
 from slir import io
 from slir.errors import FileError, InputError, SlirWarning
-from slir.staging import error_maps_of, sidecar_of, staged
+from slir.files.staging import error_maps_of, sidecar_of, staged
 
 if TYPE_CHECKING:
-    from slir.streams import Found, Work
+    from slir.files.streams import Found, Work
     from slir.trust.explain import Explanation
 
 Task = Literal["denoise", "deblur", "upsample", "inpaint"]
@@ -49,7 +49,7 @@ class Job:
     called : the image's name for people, where the file has another.
     threads : cores that the work may use; None for all. Sums in another order differ in their last bits, so the same
         bytes need the same number.
-    error_map : write the errors to expect beside the output too, as `slir.staging.error_maps_of` names them.
+    error_map : write the errors to expect beside the output too, as `slir.files.staging.error_maps_of` names them.
     """
 
     task: Task
@@ -174,7 +174,7 @@ class Watch:
     progress : called as progress(done, total, what).
     observe : called as observe(plane, image) with the estimate after each stage.
     keep : called as keep(plane, result) with the `slir.tasks.Result` of each plane.
-    Planes too large to be held (`slir.streams.LARGE`) report progress alone.
+    Planes too large to be held (`slir.files.streams.LARGE`) report progress alone.
     """
 
     progress: Progress | None = None
@@ -194,10 +194,10 @@ def run(
 
     sidecar : write `OUT.json` beside the output. Without it, one that tells of the output's predecessor is removed.
     progress : called as progress(done, total, what). watch : the same, for those who want to see more.
-    restore : what restores an open file into another; None for `slir.streams.restore_file`, which does it here.
+    restore : what restores an open file into another; None for `slir.files.streams.restore_file`, which does it here.
     """
-    from slir import sidecars
     from slir.compute import peak_memory
+    from slir.files import sidecars
 
     watch = Watch(progress) if watch is None else watch
     job.check()
@@ -235,7 +235,7 @@ def run(
 
 def _engine(job: Job, output: Path, watch: Watch, *, restore: Restore | None = None) -> tuple[io.Head, dict[str, Any]]:
     """Where files meet the restoration: job.image plane by plane into `output`; and what was found on the way."""
-    from slir import streams  # torch takes its time
+    from slir.files import streams  # torch takes its time
     from slir.trust.files import ErrorMaps
 
     with ExitStack() as opened:
@@ -257,7 +257,7 @@ def _engine(job: Job, output: Path, watch: Watch, *, restore: Restore | None = N
 
 def work_of(job: Job, head: io.Head, *, missing: Any, **seen: Any) -> Work:
     """What to do to each plane of a file. missing : by windows, from `open_missing`. seen : whom to tell of it."""
-    from slir import streams
+    from slir.files import streams
 
     limits, sigma = job._limits(head)
     settings: dict[str, Any] = {"model": load_model(job), "device": job.device, "seed": job.seed, **seen}
@@ -282,7 +282,7 @@ def open_missing(job: Job, head: io.Head) -> Iterator[Any]:
 def explain(job: Job, at: tuple[int, int], *, k: int = 16, plane: int = 0) -> Explanation:
     """What the pixel `at` (row, col) of the job's output would be made from: the k examples that say most. Nothing is
     written, and no more is restored than the pixel needs. plane : of a stack."""
-    from slir import streams
+    from slir.files import streams
 
     with io.open_source(job.image) as source, open_missing(job, source.head) as missing:
         if not 0 <= plane < source.planes:

@@ -13,8 +13,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from slir.errors import FileError, InputError
+from slir.files.staging import SIDECAR, sidecar_of
 from slir.io import EXTENSIONS, is_image_name
-from slir.staging import SIDECAR, sidecar_of
 
 _WILD = "*?["
 
@@ -173,7 +173,7 @@ def _is_result(path: Path, root: Path, output: str) -> bool:
     beside = sidecar_of(path)
     if not _is_sidecar(beside):
         return False
-    from slir import sidecars
+    from slir.files import sidecars
 
     return sidecars.load(beside).is_own_output()
 
@@ -181,7 +181,7 @@ def _is_result(path: Path, root: Path, output: str) -> bool:
 def _is_sidecar(path: Path) -> bool:
     if path.suffix != SIDECAR or not path.is_file():
         return False
-    from slir import sidecars
+    from slir.files import sidecars
 
     return sidecars.is_sidecar(path)
 

@@ -59,7 +59,7 @@ def about_image(path: Path, *, noise: bool = False) -> dict[str, Any]:
 def about_model(path: Path) -> dict[str, Any]:
     """What a model was learnt for and from, and how well it does."""
     import slir
-    from slir.staging import digest
+    from slir.files.staging import digest
 
     facts = model_facts(slir.load(path, device="cpu"))
     return {"path": str(path), "kind": "model", **facts, "sha256": digest(path), **_inside(path), "bytes": _bytes(path)}

@@ -20,7 +20,6 @@ import numpy as np
 import torch
 
 from slir import tasks
-from slir.arrays import DataRange
 from slir.compute import pick_device
 from slir.errors import FullError, InputError, SlirWarning
 from slir.io import Picture, Sink, Source
@@ -28,8 +27,9 @@ from slir.model import Model
 from slir.noise import estimate_sigma
 from slir.operators import Downsample, Identity, Mask, Operator
 from slir.outcome import UNTOUCHED
+from slir.preprocessing.arrays import DataRange
+from slir.preprocessing.treatment import Restored, Treatment, sample
 from slir.tiles import Piece, cut, piece_around, scaled, tile_side
-from slir.treatment import Restored, Treatment, sample
 from slir.trust import own_test
 from slir.windows import Decision, RestoredWindow, decide_errors, decide_once, restore_window
 

@@ -12,18 +12,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slir import colour
-from slir.arrays import Canvas
 from slir.defaults import default_model
 from slir.errors import InputError, SlirError, SlirWarning, is_finite
 from slir.families import task_of
 from slir.model import Model
 from slir.noise import estimate_poisson_gaussian, estimate_sigma
 from slir.operators import Identity, Mask, Operator
-from slir.ranges import Groups, black_at_zero, far_away, loud_enough, stretched
+from slir.preprocessing import colour
+from slir.preprocessing.arrays import Canvas
+from slir.preprocessing.ranges import Groups, black_at_zero, far_away, loud_enough, stretched
+from slir.preprocessing.stabilise import Evened, Stabiliser
 from slir.recipes import ROUNDING
 from slir.restoration import Restoration
-from slir.stabilise import Evened, Stabiliser
 from slir.trust.forward import NOISE_OFF, UNEXPLAINED, ForwardCheck, judge, unexplained
 
 POISSON_GAUSSIAN = "poisson-gaussian"

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from slir.arrays import Canvas
 from slir.operators import Blur, Downsample, Identity, Mask, Operator
+from slir.preprocessing.arrays import Canvas
 
 Groups = tuple[tuple[int, ...], ...]
 """Channels that are restored together, by their numbers."""

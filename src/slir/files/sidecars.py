@@ -18,8 +18,8 @@ import numpy as np
 
 import slir
 from slir.errors import FileError, SlirError
-from slir.jobs import NAN, Job, Outcome, parse_sigma
-from slir.staging import SIDECAR, Stage, digest, error_maps_of
+from slir.files.jobs import NAN, Job, Outcome, parse_sigma
+from slir.files.staging import SIDECAR, Stage, digest, error_maps_of
 
 KIND = "restoration"
 VERSION = 1

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from slir.compute.memory import CPU_TILES
+from slir.files.jobs import Job, caught, load_model, parse_sigma, using_threads
+from slir.files.streams import LARGE
 from slir.io import Head
-from slir.jobs import Job, caught, load_model, parse_sigma, using_threads
-from slir.streams import LARGE
 
 PATIENCE = 1.0
 """Seconds that timing may take once all is loaded; more only where the smallest picture does."""

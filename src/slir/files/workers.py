@@ -14,8 +14,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from slir.batch import BatchProgress, Policy, Report, Reports, attempt
-from slir.jobs import Job
+from slir.files.batch import BatchProgress, Policy, Report, Reports, attempt
+from slir.files.jobs import Job
 
 
 def spread(

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from slir.errors import FileError, SlirError
+from slir.files.jobs import Job, Outcome, Progress
+from slir.files.jobs import run as restore
+from slir.files.staging import clear_stale, sidecar_of
 from slir.io import Head
-from slir.jobs import Job, Outcome, Progress
-from slir.jobs import run as restore
-from slir.staging import clear_stale, sidecar_of
 
 if TYPE_CHECKING:
-    from slir.estimates import Estimate
+    from slir.files.estimates import Estimate
 
 Status = Literal["restored", "skipped", "failed"]
 OnError = Literal["continue", "stop"]
@@ -94,7 +94,7 @@ def run(
     elif workers <= 1:
         reports = _in_this_process(jobs, policy, progress)
     else:
-        from slir.workers import spread
+        from slir.files.workers import spread
 
         reports = spread(jobs, policy, min(workers, len(jobs)), progress, lambda: stopped)
     try:
@@ -110,7 +110,7 @@ def run(
 
 def check_shared(job: Job) -> None:
     """Raise what would fail for every file of a batch, rather than for one: the model, the device, the operator."""
-    from slir.jobs import check_errors, load_model
+    from slir.files.jobs import check_errors, load_model
 
     load_model(job)
     check_errors(job)
@@ -176,7 +176,7 @@ def settled(job: Job, policy: Policy) -> str | None:
 
 def _other(job: Job, beside: Path) -> str | None:
     """Why an output with a sidecar is not the one that the job would make; None where it is."""
-    from slir import sidecars
+    from slir.files import sidecars
 
     try:
         return sidecars.load(beside).differs(job)
@@ -198,7 +198,7 @@ class Planned:
 
 def plan(jobs: Sequence[Job], *, policy: Policy = Policy()) -> Iterator[Planned]:  # noqa: B008  (frozen)
     """Say what `run` would do with each job. Nothing is written; small pictures are restored to time it."""
-    from slir.estimates import Pace, calibrate, estimate
+    from slir.files.estimates import Pace, calibrate, estimate
 
     paces: dict[bool, Pace] = {}  # of files in colour, and of others: the jobs of a batch differ in their files alone
     if len(jobs) > 1:
