@@ -21,7 +21,7 @@ from contextlib import contextmanager
 
 from slir.bench.probe import case, operator_for
 from slir.defaults import default_model
-from slir.tiles import restore_tiled
+from slir.estimator.tiling import restore_tiled
 
 TASKS = ("denoise", "deblur", "upsample", "inpaint")
 BAR = 2.0

@@ -26,9 +26,9 @@ from slir.bank import degrade
 from slir.bench.files import load_kernel
 from slir.bench.protocols import train_images
 from slir.compute import pick_device
+from slir.estimator.loop import advance, begin, finished
 from slir.model import Model
 from slir.operators import Blur, Identity, Operator
-from slir.restoration import advance, begin, finished
 from slir.trust.evidence import box, evidence
 from slir.trust.record import expected_error_map
 

@@ -22,7 +22,7 @@ import torch
 from slir.bench.probe import case, operator_for
 from slir.compute import peak_memory
 from slir.defaults import default_model
-from slir.tiles import restore_tiled
+from slir.estimator.tiling import restore_tiled
 
 TASKS = ("denoise", "deblur", "upsample", "inpaint")
 

@@ -25,8 +25,8 @@ from torch import Tensor
 from slir import psf as psfs
 from slir.bench.files import KERNELS, grey, list_images, load_kernel
 from slir.defaults import default_model
+from slir.estimator.loop import restore
 from slir.operators import Blur, Identity, Operator
-from slir.restoration import restore
 from slir.trust.forward import ForwardCheck, judge
 
 SIGMA, LEVELS = 0.01, (15, 25, 50)

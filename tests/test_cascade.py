@@ -35,6 +35,7 @@ from slir.cells import DirectionCells, OneCell, TreeCells, direction_cells, tree
 from slir.crews import LocalCrew
 from slir.crops import Case, Crop, draw_crops
 from slir.errors import InputError
+from slir.estimator.loop import advance, restore
 from slir.families import AnyBlur, AnyDownsampling, AnyMask, Family, Fixed, Noise
 from slir.io.models import load
 from slir.learning import fit_cascade, fit_stage
@@ -43,7 +44,6 @@ from slir.operators import Blur, Compose, Downsample, Identity, Linear, Mask, Op
 from slir.partition import Partition
 from slir.patches import PatchGrid
 from slir.plans import Plan, StagePlan, cascade_plan
-from slir.restoration import advance, restore
 from slir.similar import collaborate, collaborate_and_tell, faded, match
 from slir.solvers import bordered, system
 from slir.solvers.cg import cg

@@ -16,10 +16,10 @@ from torch import Tensor
 import slir
 from slir.cascade import smooth_start
 from slir.defaults import default_model
+from slir.estimator.loop import Restoration, restore
 from slir.model import Model
 from slir.operators import Blur, Compose, Downsample, Identity, Linear, Mask, Operator
 from slir.preprocessing.treatment import decide
-from slir.restoration import Restoration, restore
 from slir.trust.forward import ForwardCheck, judge
 from slir.trust.spectra import SCALES, find_width, periodogram
 

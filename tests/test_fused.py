@@ -12,10 +12,10 @@ from torch import Tensor
 from slir import fused, psf
 from slir.bank import degrade
 from slir.defaults import demo_picture, training_pictures
+from slir.estimator.loop import restore
 from slir.fitting import paper_model
 from slir.losses import Euclidean
 from slir.operators import Blur
-from slir.restoration import restore
 from slir.solvers.weiszfeld import weiszfeld
 from slir.weights.nadaraya_watson import FittedNadarayaWatson, NadarayaWatson
 

@@ -9,11 +9,11 @@ import torch
 import slir
 from slir import operators
 from slir.errors import FileError
+from slir.estimator.loop import restore
+from slir.estimator.tiling import restore_tiled
 from slir.kernel.network import FEATURES, LEAD, PATCH, STRIDE, KernelNetwork
 from slir.kernel.stage import DATA_WEIGHT, KernelStage, ridge, scheduled, stages
 from slir.model import Model
-from slir.restoration import restore
-from slir.tiles import restore_tiled
 from slir.views import State
 
 

@@ -14,6 +14,8 @@ from slir.cascade import CellMaps, LearntStage, cell_features
 from slir.cells import NearestCells, nearest_cells
 from slir.defaults import shipped_kernel
 from slir.errors import FileError, InputError, SlirError
+from slir.estimator.loop import advance, restore
+from slir.estimator.tiling import restore_tiled
 from slir.families import Noise
 from slir.kernel import fitting
 from slir.kernel.fitting import FOLDS, cut, pairs_of, restore_crop, sums_of
@@ -21,8 +23,6 @@ from slir.kernel.network import KernelNetwork
 from slir.kernel.stage import STAGES, stages
 from slir.model import Model
 from slir.operators import Blur, Downsample, Identity
-from slir.restoration import advance, restore
-from slir.tiles import restore_tiled
 from slir.trust.examples import Examples
 from slir.trust.explain import Explanation, explain
 from slir.weights.cell_ridge import fit_cell_ridge

@@ -16,10 +16,10 @@ from safetensors.torch import load_file, save_file
 
 import slir
 from slir.defaults import demo_picture, shipped_model
+from slir.estimator.loop import restore
+from slir.estimator.tiling import restore_tiled
 from slir.model import Model
 from slir.operators import Blur, Downsample, Identity, Linear, Mask, Operator
-from slir.restoration import restore
-from slir.tiles import restore_tiled
 from slir.trust import own_test, record
 from slir.trust.intervals import calibrate_errors
 from slir.trust.own_test import PARTS, PICTURES, OwnTest, found_in, learn, log_scores, middle

@@ -26,12 +26,12 @@ from reference import restoration as reference
 from slir.bank import Bank, degrade
 from slir.descriptors import DctDescriptor
 from slir.errors import FileError, InputError
+from slir.estimator.loop import restore, x_update
 from slir.fitting import paper_model
 from slir.losses import Euclidean, Huber, Loss, Squared
 from slir.model import Model, Prior, Stage, aggregate
 from slir.operators import Blur, Compose, Downsample, Identity, Mask, Operator
 from slir.patches import PatchGrid
-from slir.restoration import restore, x_update
 from slir.solvers import system
 from slir.solvers.cg import cg
 from slir.solvers.solution import Verdict
@@ -655,7 +655,7 @@ import slir.solvers.weiszfeld
 from slir.compute import peak_memory
 from slir.fitting import paper_model
 from slir.operators import Identity
-from slir.restoration import restore
+from slir.estimator.loop import restore
 
 # All chunks are alike, and what one leaves behind is gone when the next begins: a few tell what all of them need.
 every = slir.model.chunks

@@ -11,12 +11,12 @@ from slir import theory
 from slir.bank import Bank
 from slir.descriptors import DctDescriptor
 from slir.errors import InputError
+from slir.estimator.loop import restore
 from slir.fitting import paper_model
 from slir.losses import Euclidean, Huber, Loss, Squared
 from slir.model import Model, Prior
 from slir.operators import Blur, Downsample, Identity, Mask, Operator
 from slir.patches import PatchGrid
-from slir.restoration import restore
 from slir.theory import correlation as correlation_module
 from slir.weights import Kernel, KernelRidge, NadarayaWatson, Nystrom, Weights
 

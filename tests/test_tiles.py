@@ -9,16 +9,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from slir import psf, tiles
+from slir import psf
 from slir.bank import degrade
 from slir.cascade import CellMaps, LearntStage
 from slir.cells import OneCell
 from slir.defaults import demo_picture, shipped_model
+from slir.estimator import tiling
+from slir.estimator.loop import restore
+from slir.estimator.tiling import restore_tiled
 from slir.fitting import paper_model
 from slir.model import Model
 from slir.operators import Blur, Compose, Downsample, Identity, Mask, Operator
-from slir.restoration import restore
-from slir.tiles import restore_tiled
 from slir.views import Data, Estimate, Similar
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -55,10 +56,10 @@ OPERATORS: dict[str, Operator] = {
 @pytest.mark.parametrize("side", [64, 70, 150])
 def test_every_pixel_belongs_to_one_tile(shape: tuple[int, int], side: int) -> None:
     model, operator = cascade(similar=True), Blur(SHAKE)
-    step, margin = tiles.period(model), tiles.halo(model, operator)
+    step, margin = tiling.period(model), tiling.halo(model, operator)
     assert step == 12  # strides 2 and 3, and groups at every fourth pixel
     count = torch.zeros(shape)
-    for piece in tiles.cut(shape, operator, model, side):
+    for piece in tiling.cut(shape, operator, model, side):
         count[piece.own] += 1
         for own, seen, within, length in zip(piece.own, piece.seen, piece.within, shape):
             assert own.start % step == seen.start % step == 0
@@ -75,7 +76,7 @@ def test_tiles_give_what_the_whole_gives(name: str) -> None:
     x = picture()
     y = degrade(x, operator, sigma, torch.Generator().manual_seed(1))
     whole = operator.crop(restore(y, operator, model, sigma=sigma).x, (y.shape[0], y.shape[1]))
-    assert len(list(tiles.cut((y.shape[0], y.shape[1]), operator, model, 64))) >= 4
+    assert len(list(tiling.cut((y.shape[0], y.shape[1]), operator, model, 64))) >= 4
     found = restore_tiled(y, operator, model, sigma=sigma, tile=64)
     assert found.x.shape == whole.shape
     assert float((found.x - whole).abs().max()) < 1e-4
@@ -98,7 +99,7 @@ def test_tiles_of_the_shipped_models(task: str) -> None:
     y = degrade(x, operator, sigma, torch.Generator().manual_seed(2))
     shape, model = (y.shape[0], y.shape[1]), shipped_model(task)
     whole = restore(y, operator, model, sigma=sigma)
-    assert len(list(tiles.cut(shape, operator, model, 64))) > 3
+    assert len(list(tiling.cut(shape, operator, model, 64))) > 3
     found = restore_tiled(y, operator, model, sigma=sigma, tile=64)
     assert float((found.x - operator.crop(whole.x, shape)).abs().max()) < 1e-4
     assert found.residual == pytest.approx(whole.residual, rel=1e-3)
@@ -139,7 +140,7 @@ def test_progress_counts_all_tiles() -> None:
     told: list[tuple[int, int, str]] = []
     y = picture(200)
     restore_tiled(y, Identity(), cascade(), sigma=0.1, tile=64, progress=lambda *step: told.append(step))
-    count = len(list(tiles.cut((200, 200), Identity(), cascade(), 64)))
+    count = len(list(tiling.cut((200, 200), Identity(), cascade(), 64)))
     assert count > 1
     assert [done for done, _, _ in told] == sorted(done for done, _, _ in told)
     assert told[0][0] == 0
@@ -153,14 +154,14 @@ def test_tiles_fit_into_memory_and_are_no_smaller(
     memory: int, shape: tuple[int, int], operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, device = cascade(), torch.device("cpu")
-    monkeypatch.setattr(tiles, "memory_for_tiles", lambda device: memory)
+    monkeypatch.setattr(tiling, "memory_for_tiles", lambda device: memory)
 
     def most(side: int) -> int:
-        pieces = tiles.cut(shape, operator, model, side)
+        pieces = tiling.cut(shape, operator, model, side)
         return max(math.prod(axis.stop - axis.start for axis in piece.seen) for piece in pieces)
 
-    side = tiles.tile_side(model, device, shape, operator)
-    number = 4 * tiles.HELD * operator.scale**2
+    side = tiling.tile_side(model, device, shape, operator)
+    number = 4 * tiling.HELD * operator.scale**2
     assert number * most(side) <= memory
     across = -(-operator.scale * max(shape) // side)
     if across > 1:  # fewer tiles would not have fitted

@@ -14,10 +14,10 @@ import torch
 from PIL import Image
 
 import slir
+from slir.estimator.loop import restore
 from slir.io.models import load_kernel
 from slir.kernel.learnt import TASKS
 from slir.operators import Blur, Downsample, Mask, Operator
-from slir.restoration import restore
 
 TRAINING = Path(__file__).parent.parent / "training"
 sys.path.insert(0, str(TRAINING))

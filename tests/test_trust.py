@@ -17,13 +17,13 @@ from slir.cascade import BankWeights
 from slir.crops import draw_crops
 from slir.defaults import demo_picture, shipped_model, training_pictures
 from slir.errors import InputError, SlirError
+from slir.estimator.loop import advance, begin, finished
+from slir.estimator.tiling import restore_tiled
 from slir.families import AnyMask, Noise
 from slir.learning import fit_cascade
 from slir.model import Model
 from slir.operators import Blur, Identity
 from slir.plans import Plan, StagePlan
-from slir.restoration import advance, begin, finished
-from slir.tiles import restore_tiled
 from slir.trust.calibrate import HIDDEN, SHARES
 from slir.trust.evidence import FLAT, around, box, evidence
 from slir.trust.examples import local_weights
@@ -209,7 +209,7 @@ def test_stats_alone_leave_the_errors_out(grey: np.ndarray, monkeypatch: pytest.
     y = grey + 20 * np.random.default_rng(0).standard_normal(grey.shape).astype(np.float32)
     told = {"sigma": 20, "data_range": 255}
     full = slir.denoise(y, **told, return_info=True)
-    monkeypatch.setattr("slir.restoration.expected_error_map", None)  # not even asked
+    monkeypatch.setattr("slir.estimator.loop.expected_error_map", None)  # not even asked
     brief = slir.denoise(y, **told, return_info="stats")
     np.testing.assert_array_equal(brief.image, full.image)
     assert brief.stats["residual"] == full.stats["residual"]
@@ -337,7 +337,7 @@ def test_the_cells_stage_is_a_sum_of_examples(fitted: Model, grey: np.ndarray) -
     assert (np.diff(np.abs(found.weights)) <= 0).all()
     assert set(found.sources) <= {"one", "two", "three", "four"}
     # The pull is the stage's: the same patch out of the whole image.
-    from slir.restoration import advance, begin
+    from slir.estimator.loop import advance, begin
 
     stage = fitted.stages[-1]
     state = begin(y, Identity(), fitted, 0.07)

@@ -15,9 +15,9 @@ from torch import Tensor
 from slir.cascade import LearntStage, Regression, cell_features
 from slir.cells import Cells
 from slir.crops import Case
+from slir.estimator.loop import advance, x_update
 from slir.operators.base import Shape
 from slir.patches import PatchGrid
-from slir.restoration import advance, x_update
 from slir.views import View, look
 from slir.weights.cell_ridge import Sums
 

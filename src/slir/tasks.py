@@ -40,6 +40,8 @@ from torch import Tensor
 
 from slir.compute import pick_device, retry_on_oom
 from slir.errors import InputError, SlirError, SlirWarning
+from slir.estimator.loop import Restoration
+from slir.estimator.tiling import restore_tiled
 from slir.model import Model
 from slir.operators import Blur, Downsample, Identity, Mask, Operator
 from slir.operators.blur import checked_psf
@@ -48,8 +50,6 @@ from slir.operators.downsample import Antialias
 from slir.outcome import UNASKED, Outlook, Result
 from slir.preprocessing.arrays import Array, Canvas, DataRange, canvas, check_filled, is_lazy
 from slir.preprocessing.treatment import Restored, Treatment, settle
-from slir.restoration import Restoration
-from slir.tiles import restore_tiled
 
 if TYPE_CHECKING:
     from slir.trust.explain import Explanation

@@ -11,13 +11,13 @@ from torch import Tensor
 from slir.compute import retry_on_oom
 from slir.defaults import default_model
 from slir.errors import InputError
+from slir.estimator.loop import Restoration, restore
+from slir.estimator.tiling import restore_tiled
 from slir.model import Model
 from slir.operators import Operator
 from slir.preprocessing import colour
 from slir.preprocessing.treatment import Treatment, check_model, without_holes
-from slir.restoration import Restoration, restore
 from slir.tasks import MIN_SIDE
-from slir.tiles import restore_tiled
 
 
 def restore_planes(

@@ -23,11 +23,11 @@ from slir.cascade import CellMaps, LearntStage
 from slir.cells import MixtureCells
 from slir.compute import peak_memory
 from slir.defaults import default_model, training_pictures
+from slir.estimator.tiling import restore_tiled
 from slir.fitting import paper_model
 from slir.model import Model
 from slir.operators import Downsample, Operator
 from slir.patches import PatchGrid
-from slir.tiles import restore_tiled
 from slir.views import Similar
 
 NOISE = 25 / 255

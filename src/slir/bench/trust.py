@@ -16,8 +16,8 @@ from slir.bench.ours import operator_of
 from slir.bench.protocols import Case, Group, groups
 from slir.bench.results import write_whole
 from slir.compute import pick_device
+from slir.estimator.tiling import restore_tiled
 from slir.model import Model
-from slir.tiles import restore_tiled
 from slir.trust.calibrate import calibrate
 from slir.trust.evidence import box
 

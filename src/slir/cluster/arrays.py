@@ -1,7 +1,7 @@
 """Arrays of Dask, which stay lazy: nothing is read or restored before the result is computed.
 
-The image is cut as one machine cuts it (`slir.tiles`), in blocks that follow its chunks where these are of a good size.
-Each block is restored with a halo as wide as operator and model reach. What has to be known about the whole (noise,
+The image is cut as one machine cuts it (`slir.estimator.tiling`), in blocks that follow its chunks where these are of
+a good size. Each block is restored with a halo as wide as operator and model reach. What has to be known about the whole (noise,
 colours, the share of missing pixels) is decided by one more task a plane, from the sample that one machine takes.
 
 Axes before height and width are planes, each restored by itself; the model is one object of the graph, which goes to
@@ -19,13 +19,13 @@ import torch
 
 from slir.cluster.blocks import Grid, Plan, boxed, decide, restore_block
 from slir.errors import InputError
+from slir.estimator.tiling import cut, halo, period, tile_side
 from slir.model import Model
 from slir.operators import Mask, Operator
 from slir.operators.base import Shape
 from slir.preprocessing.arrays import DataRange, _range, as_numpy
 from slir.preprocessing.ranges import stretchable
 from slir.preprocessing.treatment import sample
-from slir.tiles import cut, halo, period, tile_side
 
 NOTHING = Mask(np.zeros((1, 1), bool))
 """Stands for the masks of inpainting, of which every block has its own."""

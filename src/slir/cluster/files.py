@@ -24,11 +24,11 @@ from slir.cluster.folder import Folder, Tile, tiles_of
 from slir.cluster.process import absolute, release
 from slir.cluster.worker import Equip, Kit, decide, lead_model, restore_tile
 from slir.errors import SlirWarning
+from slir.estimator.tiling import Piece, scaled, tile_side
 from slir.files import jobs, streams
 from slir.files.jobs import Job, Outcome, Progress
 from slir.files.streams import Found, Work
 from slir.io import Picture, Sink, Source
-from slir.tiles import Piece, scaled, tile_side
 
 RETRIES = 2
 """Times that a task is tried again after an error, as disks on a network have their moments."""

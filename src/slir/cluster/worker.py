@@ -20,12 +20,12 @@ from slir import io
 from slir.cluster.folder import Folder, Tile
 from slir.cluster.process import check_release, settle_in
 from slir.errors import FileError, SlirError
+from slir.estimator.tiling import Piece
+from slir.estimator.windows import Decision
 from slir.files import streams
 from slir.files.jobs import Job, caught, open_missing, using_threads, work_of
 from slir.io import Picture
 from slir.model import Model
-from slir.tiles import Piece
-from slir.windows import Decision
 
 
 @dataclass(frozen=True, eq=False)

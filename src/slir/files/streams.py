@@ -22,6 +22,8 @@ import torch
 from slir import tasks
 from slir.compute import pick_device
 from slir.errors import FullError, InputError, SlirWarning
+from slir.estimator.tiling import Piece, cut, piece_around, scaled, tile_side
+from slir.estimator.windows import Decision, RestoredWindow, decide_errors, decide_once, restore_window
 from slir.io import Picture, Sink, Source
 from slir.model import Model
 from slir.noise import estimate_sigma
@@ -29,9 +31,7 @@ from slir.operators import Downsample, Identity, Mask, Operator
 from slir.outcome import UNTOUCHED
 from slir.preprocessing.arrays import DataRange
 from slir.preprocessing.treatment import Restored, Treatment, sample
-from slir.tiles import Piece, cut, piece_around, scaled, tile_side
 from slir.trust import own_test
-from slir.windows import Decision, RestoredWindow, decide_errors, decide_once, restore_window
 
 if TYPE_CHECKING:
     from slir.trust.explain import Explanation

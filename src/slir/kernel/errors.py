@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from slir.bank import degrade
+from slir.estimator.loop import advance, begin, finished, per_channel, tells_errors
 from slir.families import Family
 from slir.kernel.stage import ERROR
 from slir.model import AnyStage, Model
 from slir.operators import Mask
 from slir.recipes import ROUNDING
-from slir.restoration import advance, begin, finished, per_channel, tells_errors
 from slir.trust.intervals import calibrate_errors
 from slir.trust.record import Trust
 from slir.views import State

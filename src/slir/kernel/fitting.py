@@ -31,11 +31,11 @@ from slir.cells import Cells, nearest_cells
 from slir.compute import pick_device
 from slir.defaults import shipped_kernel
 from slir.errors import InputError
+from slir.estimator.loop import advance, begin
 from slir.families import Family
 from slir.kernel.stage import DATA, KernelStage
 from slir.model import Model
 from slir.preprocessing.arrays import grey_plane
-from slir.restoration import advance, begin
 from slir.trust.examples import draw_examples
 from slir.views import Before, Estimate, State, look
 from slir.weights.cell_ridge import Sums, fit_cell_ridge

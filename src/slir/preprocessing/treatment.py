@@ -14,6 +14,7 @@ from torch import Tensor
 
 from slir.defaults import default_model
 from slir.errors import InputError, SlirError, SlirWarning, is_finite
+from slir.estimator.loop import Restoration
 from slir.families import task_of
 from slir.model import Model
 from slir.noise import estimate_poisson_gaussian, estimate_sigma
@@ -23,7 +24,6 @@ from slir.preprocessing.arrays import Canvas
 from slir.preprocessing.ranges import Groups, black_at_zero, far_away, loud_enough, stretched
 from slir.preprocessing.stabilise import Evened, Stabiliser
 from slir.recipes import ROUNDING
-from slir.restoration import Restoration
 from slir.trust.forward import NOISE_OFF, UNEXPLAINED, ForwardCheck, judge, unexplained
 
 POISSON_GAUSSIAN = "poisson-gaussian"

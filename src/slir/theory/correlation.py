@@ -25,10 +25,10 @@ from slir.bank import degrade, sample_bank
 from slir.compute import chunks, rows_that_fit
 from slir.descriptors import DctDescriptor, bandwidth
 from slir.errors import InputError
+from slir.estimator.loop import restore
 from slir.model import Model, Prior
 from slir.operators import Operator
 from slir.patches import PatchGrid
-from slir.restoration import restore
 from slir.weights import Kernel
 
 

@@ -16,6 +16,7 @@ from slir.crews import LocalCrew
 from slir.crops import Case, begun, check_pictures, draw_crops
 from slir.defaults import default_model
 from slir.errors import InputError
+from slir.estimator.loop import advance, begin, finished
 from slir.families import Family
 from slir.fitting import family_for
 from slir.kernel.errors import calibrate_network
@@ -25,7 +26,6 @@ from slir.operators import Operator
 from slir.plans import Plan, cascade_plan
 from slir.preprocessing.arrays import clean_picture, grey_plane
 from slir.preprocessing.treatment import check_model
-from slir.restoration import advance, begin, finished
 from slir.trust.record import learn_trust
 
 Progress = Callable[[int, int, str], None]

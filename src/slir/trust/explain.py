@@ -17,13 +17,13 @@ from torch import Tensor
 
 from slir.cascade import BankWeights, LearntStage
 from slir.errors import InputError, SlirError
+from slir.estimator.loop import advance, begin, brightness, finished, in_whole_blocks, per_channel
+from slir.estimator.tiling import piece_around
 from slir.kernel.network import LEAD
 from slir.kernel.stage import KernelStage
 from slir.losses import Squared
 from slir.model import Model, Stage
 from slir.operators import Operator
-from slir.restoration import advance, begin, brightness, finished, in_whole_blocks, per_channel
-from slir.tiles import piece_around
 from slir.trust.examples import local_weights
 from slir.views import look
 

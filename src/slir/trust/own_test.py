@@ -132,7 +132,7 @@ def found_in(
 
 
 def _tried(half: Tensor, operator: Operator, model: Model, sigma: float, unit: float) -> Tensor | None:
-    from slir.restoration import restore  # which asks for what is expected
+    from slir.estimator.loop import restore  # which asks for what is expected
 
     other, shape = _for_half(operator, (half.shape[0], half.shape[1]))
     if (

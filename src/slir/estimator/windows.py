@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from slir.compute import retry_on_oom
+from slir.estimator.loop import Restoration, restore
 from slir.model import Model
 from slir.operators import Mask, Operator
 from slir.outcome import SILENT, Outlook
 from slir.preprocessing.arrays import Canvas, DataRange, canvas, check_filled
 from slir.preprocessing.treatment import Restored, Treatment, settle
-from slir.restoration import Restoration, restore
 from slir.trust.own_test import Correction
 from slir.trust.record import what_test_says
 

@@ -17,12 +17,12 @@ from torch import Tensor
 
 from slir.cascade import LearntStage
 from slir.compute import chunks, memory_for_tiles
+from slir.estimator.loop import Progress, Restoration, restore
 from slir.kernel.network import MULTIPLE
 from slir.kernel.stage import KernelStage
 from slir.model import Model, Stage
 from slir.operators import Operator
 from slir.operators.base import Shape
-from slir.restoration import Progress, Restoration, restore
 from slir.trust.evidence import REACH, spread_stride
 from slir.trust.record import tested
 from slir.views import Similar
