@@ -29,7 +29,7 @@ LAST_LEVEL = 1.5 / 255
 DATA_WEIGHT = 0.23
 """λ: the x-update takes z to be off by level/√λ."""
 
-APART = 48
+APART = 96
 """Least number of zeros between opposite borders of a picture while the residual is inverted on a torus."""
 
 DATA = "data"
