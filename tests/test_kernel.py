@@ -12,7 +12,7 @@ from slir.errors import FileError
 from slir.estimator.loop import restore
 from slir.estimator.tiling import restore_tiled
 from slir.kernel.network import FEATURES, LEAD, PATCH, STRIDE, KernelNetwork
-from slir.kernel.stage import DATA_WEIGHT, KernelStage, ridge, scheduled, stages
+from slir.kernel.stage import DATA_WEIGHT, STAGES, KernelStage, ridge, scheduled, stages
 from slir.model import Model
 from slir.views import State
 
@@ -239,3 +239,54 @@ def test_a_file_whose_weights_do_not_fit_is_refused(network: KernelNetwork, tmp_
     save_file(tensors, str(path), metadata=metadata)
     with pytest.raises(FileError, match="weights do not fit"):
         slir.load(str(path), device="cpu")
+
+
+def test_a_kernel_comes_back_from_its_file_with_the_errors_of_each_task(network: KernelNetwork, tmp_path) -> None:
+    from slir.families import Noise
+    from slir.io.models import load_kernel, write_kernel
+    from slir.kernel.errors import calibrate_network
+    from slir.kernel.learnt import LearntKernel
+
+    bare, generator = LearntKernel(network), torch.Generator().manual_seed(0)
+    pictures = [torch.rand(3, 48, 48, generator=generator), torch.rand(48, 48, generator=generator)]
+    what = {"family": Noise(0.05, 0.1).describe()}
+    settings = {"crops": 8, "side": 48, "what": what, "generator": generator}
+    trust = calibrate_network(pictures, Noise(0.05, 0.1), bare.model("denoise"), **settings)
+    assert trust.calibration.pixels == 2 * 3 * 48**2 + 6 * 48**2  # colours are calibrated too
+    kernel = LearntKernel(network, {"denoise": trust}, None, {"steps": 3})
+    path = tmp_path / "kernel.safetensors"
+    write_kernel(path, kernel)
+    again = load_kernel(path)
+    assert again.provenance == {"steps": 3}
+    assert again.model("deblur").trust is None
+    assert len(again.model("deblur").stages) == STAGES
+    found = again.model("denoise").trust
+    assert found is not None
+    assert found.sigma == trust.sigma
+    torch.testing.assert_close(found.calibration.quantiles, trust.calibration.quantiles)
+    with pytest.raises(FileError, match="no slir model"):
+        slir.load(path, device="cpu")
+    Model(stages(network, 1)).save(str(tmp_path / "model.safetensors"))
+    with pytest.raises(FileError, match="no slir model"):
+        load_kernel(tmp_path / "model.safetensors")
+
+
+def test_errors_of_colours_and_grey_are_told_beside_the_estimate(network: KernelNetwork, picture: torch.Tensor) -> None:
+    """The last network's, whatever comes after it."""
+    from dataclasses import replace
+
+    from slir.families import Noise
+    from slir.kernel.errors import calibrate_network
+
+    model, generator = Model(stages(network, 2)), torch.Generator().manual_seed(0)
+    blur = operators.Blur(slir.psf.gaussian(1.0))
+    settings = {"crops": 4, "side": 64, "what": {}, "generator": generator}
+    trust = calibrate_network([picture], Noise(0.05, 0.1), Model(stages(network, 1)), **settings)
+    model = replace(model, trust=replace(trust, sigma=(0.0, 1.0)))
+    for y in (blur.forward(picture), blur.forward(torch.stack([picture, picture.flip(0), picture**2]))):
+        sigma = 0.05 if y.ndim == 2 else [0.05] * 3
+        with_errors, without = (restore(y, blur, model, sigma=sigma, errors=own) for own in (True, False))
+        assert with_errors.error is not None
+        assert without.error is None
+        assert with_errors.error.shape == with_errors.x.shape
+        torch.testing.assert_close(with_errors.x, without.x)

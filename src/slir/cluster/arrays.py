@@ -1,8 +1,9 @@
 """Arrays of Dask, which stay lazy: nothing is read or restored before the result is computed.
 
 The image is cut as one machine cuts it (`slir.estimator.tiling`), in blocks that follow its chunks where these are of
-a good size. Each block is restored with a halo as wide as operator and model reach. What has to be known about the whole (noise,
-colours, the share of missing pixels) is decided by one more task a plane, from the sample that one machine takes.
+a good size. Each block is restored with a halo as wide as operator and model reach. What has to be known about the
+whole (noise, colours, the share of missing pixels) is decided by one more task a plane, from the sample that one
+machine takes.
 
 Axes before height and width are planes, each restored by itself; the model is one object of the graph, which goes to
 each worker once.
