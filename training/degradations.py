@@ -29,10 +29,17 @@ NOISE = {"blur": (0.001, 0.1, 0.0), "down": (0.002, 0.1, 0.5), "mask": (0.004, 0
 """Noise levels, log-uniform from the first to the second, and how often there is none."""
 
 
+DRAWINGS = 0.1
+"""Share of the crops that are drawings in place of photographs."""
+
+FAINT = 0.35
+"""Share of the crops whose noise level is log-uniform, over three orders of magnitude."""
+
+
 def noise(clean: Tensor) -> tuple[Tensor, Tensor]:
     """Noise of up to 75 grey levels, and its standard deviation at each pixel.
 
-    It is white, in an eighth of the crops coloured. The level is uniform, in a fifth of the crops log-uniform. It
+    It is white, in an eighth of the crops coloured. The level is uniform, in some log-uniform. It
     varies over a quarter of the crops, and from channel to channel in a quarter of the colour crops.
     """
     count, channels, height, width = clean.shape
@@ -41,7 +48,7 @@ def noise(clean: Tensor) -> tuple[Tensor, Tensor]:
         return torch.rand(shape, device=clean.device)
 
     drawn = uniform(count, 1, 1, 1)
-    drawn = torch.where(uniform(count, 1, 1, 1) < 0.2, 1e-3 ** (1 - drawn), drawn)
+    drawn = torch.where(uniform(count, 1, 1, 1) < FAINT, 1e-3 ** (1 - drawn), drawn)
     level = LARGEST_SIGMA * drawn.expand(count, channels, height, width)
     grid = LARGEST_SIGMA * uniform(count, 1, 3, 3)
     varied = F.interpolate(grid, size=(height, width), mode="bilinear", align_corners=True)
@@ -52,11 +59,16 @@ def noise(clean: Tensor) -> tuple[Tensor, Tensor]:
     return level * correlated(torch.randn_like(clean), uniform(count, 1, 1, 1) < 0.125), level
 
 
-def varied(clean: Tensor) -> Tensor:
-    """Crops of photographs as pictures of many kinds: drawings, little colour or contrast, points of light."""
-    few = (len(clean) + 8) // 16
+def varied(clean: Tensor, letters: Tensor | None = None) -> Tensor:
+    """Crops of photographs as pictures of many kinds: drawings, little colour or contrast, points of light.
+
+    letters: lines of text and scratches (M, side, side), which half of the drawings are written on with.
+    """
+    few = int(len(clean) * DRAWINGS + torch.rand(()))
     if few:
-        clean = torch.cat([drawn(few, clean.shape[1], clean.shape[-1], clean.device), clean[few:]])
+        drawings = drawn(few, clean.shape[1], clean.shape[-1], clean.device)
+        drawings = drawings if letters is None else written(drawings, letters)
+        clean = torch.cat([drawings, clean[few:]])
     return starry(dimmed(faded(clean)))
 
 
@@ -113,6 +125,18 @@ def drawn(count: int, channels: int, side: int, device: torch.device, layers: in
         paint = torch.where(uniform(0, 1) < 0.2, torch.lerp(colour(), colour(), 0.5 + 0.5 * wave), colour())
         image = torch.lerp(image, paint, cover)
     return image
+
+
+def written(drawings: Tensor, letters: Tensor) -> Tensor:
+    """The drawings, a quarter of them under text, another quarter text on a plain background, sharp or soft."""
+    count, channels, height, width = drawings.shape
+    cover = letters[torch.randint(len(letters), (count,), device=letters.device), None, :height, :width]
+    soft = F.avg_pool2d(cover, 3, 1, 1, count_include_pad=False)
+    ink, paper, kind, softness = torch.rand((4, count, channels, 1, 1), device=drawings.device)
+    kind, softness = kind[:, :1], softness[:, :1]
+    ground = torch.where(kind < 0.25, paper, drawings)
+    text = torch.lerp(ground, ink, torch.lerp(cover, soft, (2 * softness - 1).clamp(min=0)))
+    return torch.where(kind < 0.5, text, drawings)
 
 
 def starry(clean: Tensor) -> Tensor:

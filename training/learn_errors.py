@@ -90,7 +90,7 @@ def learn(net: KernelNetwork, pool: Pool, o: argparse.Namespace, device: torch.d
         generator = torch.Generator().manual_seed(o.seed * 1_000_003 + step)
         kind = kinds[int(torch.multinomial(shares, 1, generator=generator))] if step % 4 > 1 else "noise"
         clean = pool.crops(o.batch, degradations.field_side(kind, o.crop), step % 2 == 0, generator)
-        clean = degradations.varied(clean)
+        clean = degradations.varied(clean, banks["mask"].kernels)
         grain = torch.tensor(GRAIN)[torch.randint(len(GRAIN), (len(clean), 1, 1, 1), generator=generator)]
         clean = clean + grain.to(device) * torch.randn_like(clean)
         estimate, trunk, counted = restored(net, kind, clean, banks)

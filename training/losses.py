@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
-from degradations import Bank, noise, varied
+from degradations import Bank, noise
 from torch import Tensor
 from torus import Operators
 
@@ -38,13 +38,12 @@ def size(error: Tensor, blend: Tensor) -> Tensor:
 
 def denoising(net: KernelNetwork, clean: Tensor, blend: Tensor) -> Tensor:
     """One stage, B the identity. A tenth of the pictures are clipped to [0, 1] and rounded to 8 bits."""
-    clean = varied(clean)
     stored = torch.rand((len(clean), 1, 1, 1), device=clean.device) < 0.1
     clean = torch.where(stored, clean.clamp(max=1), clean)
     added, level = noise(clean)
     y = clean + added
     y = torch.where(stored, (255 * y).round().clamp(0, 255) / 255, y)
-    weight = (level.mean((1, 2, 3)) / 0.1).clamp(min=0.05) ** -0.3  # small noise has small errors, and counts as much
+    weight = (level.mean((1, 2, 3)) / 0.1).clamp(min=0.02) ** -0.5  # errors grow with noise: each level counts as much
     with half_precision(clean.device):
         trunk = net.trunk(y, y, torch.zeros_like(y), level)
         z = net.estimate(y, trunk)
@@ -62,7 +61,6 @@ def denoising(net: KernelNetwork, clean: Tensor, blend: Tensor) -> Tensor:
 
 def restoring(net: KernelNetwork, clean: Tensor, bank: Bank, count: int, blend: Tensor) -> Tensor:
     """The loop unrolled over `count` stages, a different operator for each picture."""
-    clean = varied(clean)
     operators, sigma = bank.draw(len(clean), clean.shape[-1])
     y = operators.forward(clean)
     y = y + sigma * torch.randn_like(y)

@@ -136,6 +136,7 @@ class Trainer:
         return self.options.lr * min(1, (self.step + 1) / 500, max(0.001, left / self.options.decay))
 
     def loss(self, kind: str, clean: Tensor) -> Tensor:
+        clean = degradations.varied(clean, self.banks["mask"].kernels if self.banks else None)
         if kind == "noise":
             return losses.denoising(self.net, clean, self.blend)
         return losses.restoring(self.net, clean, self.banks[kind], STAGES, self.blend)
