@@ -1,6 +1,6 @@
-"""What `slir.fit(method="kernel")` gains on pictures of one kind: fitted to four, judged on four others.
+"""What `slir.fit` gains on pictures of one kind: fitted to four, judged on four others.
 
-    python benchmarks/fit_gain.py [--kinds text cells sky] [--sigmas 25 50] [--draws 80]
+    python benchmarks/fit_gain.py [--kinds text cells sky] [--sigmas 25 50] [--crops 80]
 
 Pictures are generated, so that nothing was learnt from them: pages of text, fluorescent cells, fields of stars. Printed
 are the seconds that the fit took and the mean PSNR of what slir restores by default, of the kernel that ships, and of
@@ -80,7 +80,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
     parser.add_argument("--sigmas", nargs="+", type=float, default=[25.0, 50.0])
-    parser.add_argument("--draws", type=int, default=80)
+    parser.add_argument("--crops", type=int, default=80)
     options = parser.parse_args()
     print(f"{'kind':6s} {'sigma':>5s} {'fit s':>6s} {'default':>8s} {'fitted':>8s} {'gain':>6s}")
     for name in options.kinds:
@@ -88,7 +88,7 @@ def main() -> None:
         for sigma in options.sigmas:
             began = time.perf_counter()
             pictures = [make(seed) for seed in range(4)]
-            settings = {"task": "denoise", "sigma": sigma / 255, "method": "kernel", "draws": options.draws}
+            settings = {"task": "denoise", "sigma": sigma / 255, "crops": options.crops}
             fitted = slir.fit(pictures, **settings)
             seconds = time.perf_counter() - began
             scores: list[list[float]] = [[], []]

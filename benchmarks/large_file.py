@@ -1,12 +1,11 @@
 """Peak memory of files that do not fit into it: a 16-bit TIFF denoised from disk to disk, one twice as wide, and one
 twice as tall.
 
-    python benchmarks/large_file.py FOLDER [--side 10000] [--shape once] [--layout tiles] [--tiles 12] [--brief]
+    python benchmarks/large_file.py FOLDER [--side 10000] [--shape once] [--layout tiles] [--tiles 12]
 
-The files are made in FOLDER: deflated strips, deflated tiles, or one strip that is not compressed. A hundred megapixels
-take half an hour on two cores. With --tiles each run ends after so many: memory is the same from the first few on. With
---brief the first stage of the cascade restores alone, which is quick enough for a run to the end; that checks the
-output too. Fails where a peak is beyond 2 GB, or 5 % above the first one: as much as it varies from run to run.
+The files are made in FOLDER: deflated strips, deflated tiles, or one strip that is not compressed. With --tiles each
+run ends after so many: memory is the same from the first few on. Fails where a peak is beyond 2 GB, or 5 % above the
+first one: as much as it varies from run to run.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -64,16 +62,7 @@ def make(path: Path, height: int, width: int, layout: str = "strips") -> None:
     part.rename(path)
 
 
-def brief_model(path: Path) -> Path:
-    """The first stage of the cascade that ships."""
-    from slir.defaults import shipped_model
-
-    model = shipped_model("denoise")
-    replace(model, stages=(replace(model.stages[0], level=0.0),)).save(str(path))
-    return path
-
-
-def restore(path: Path, tiles: int | None, brief: bool) -> None:
+def restore(path: Path, tiles: int | None) -> None:
     """In a process of its own, whose peak is then that of the restoration. One line of JSON on stdout."""
     from slir import io
     from slir.compute import peak_memory
@@ -94,9 +83,8 @@ def restore(path: Path, tiles: int | None, brief: bool) -> None:
             raise EnoughError
 
     output = path.with_name(f"denoised-{path.name}")
-    model = brief_model(path.with_name("brief.safetensors")) if brief else None
     try:
-        run(Job("denoise", path, output, sigma=1500.0, model=model), sidecar=False, progress=tell)
+        run(Job("denoise", path, output, sigma=1500.0), sidecar=False, progress=tell)
     except EnoughError:
         return
     told(seen[0], seen[0])
@@ -114,11 +102,10 @@ def main() -> int:
     parser.add_argument("--shape", choices=SHAPES, action="append", help="may be given more than once; all by default")
     parser.add_argument("--layout", choices=LAYOUTS, default="strips")
     parser.add_argument("--tiles", type=int, default=None)
-    parser.add_argument("--brief", action="store_true")
     parser.add_argument("--only", type=Path, default=None, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.only is not None:
-        restore(options.only, options.tiles, options.brief)
+        restore(options.only, options.tiles)
         return 0
     peaks = []
     for down, across in (SHAPES[name] for name in options.shape or SHAPES):
@@ -128,7 +115,6 @@ def main() -> int:
             make(path, height, width, options.layout)
         command = [sys.executable, __file__, str(options.folder), "--only", str(path)]
         command += [] if options.tiles is None else ["--tiles", str(options.tiles)]
-        command += ["--brief"] if options.brief else []
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         found = json.loads(done.stdout)
         peaks.append(found["peak"])

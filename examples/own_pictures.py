@@ -49,9 +49,9 @@ def main(argv: list[str] | None = None) -> Story:
     photo = recorded(seen, sigma, rng)
 
     # sigma of a model counts where the range is 1.
-    settings = {"operator": slir.operators.Blur(psf), "sigma": sigma / 255, "method": "kernel"}
+    settings = {"operator": slir.operators.Blur(psf), "sigma": sigma / 255}
     started = time.perf_counter()
-    model = slir.fit(clean_pages, draws=24 if story.short else 80, **settings)
+    model = slir.fit(clean_pages, crops=24 if story.short else 80, **settings)
     seconds = time.perf_counter() - started
     model.save(story.out / "pages.safetensors")
     shipped = slir.deblur(photo, psf, sigma=sigma)

@@ -32,7 +32,7 @@ X = RNG.standard_normal((80, 3))
 Y = np.stack([np.sin(X[:, 0]), X[:, 1] * X[:, 2]], 1)
 CLEAN = [np.ascontiguousarray(GREY[64 * i : 64 * i + 64, 64:128]) for i in range(4)]
 NOISY = [plane + 0.1 * RNG.standard_normal(plane.shape).astype(np.float32) for plane in CLEAN]
-SHORT: dict[str, Any] = {"stages": 1, "cells": 1, "crops": 4, "side": 48}
+SHORT: dict[str, Any] = {"cells": 2, "crops": 4}
 
 
 # Regressors
@@ -144,9 +144,9 @@ def test_restorer_for_every_operator() -> None:
 
 
 def test_restorer_in_a_search_and_in_a_pipeline() -> None:
-    search = GridSearchCV(Restorer(sigma=0.1, data_range=1.0, **SHORT), {"stages": [1, 2]}, cv=2)
+    search = GridSearchCV(Restorer(sigma=0.1, data_range=1.0, **SHORT), {"cells": [1, 2]}, cv=2)
     search.fit(NOISY[:2], CLEAN[:2])
-    assert search.best_params_["stages"] in (1, 2)
+    assert search.best_params_["cells"] in (1, 2)
     assert search.best_score_ > 22
     flat = FunctionTransformer(lambda pictures: np.reshape(pictures, (len(pictures), -1)))
     features = make_pipeline(Restorer(sigma=0.1, data_range=1.0, learn=False), flat, PCA(2))

@@ -24,7 +24,7 @@ import slir
 import test_malformed as malformed
 from slir import io
 from slir.cli import app
-from slir.defaults import shipped_hash
+from slir.defaults import shipped_hash, shipped_model
 from slir.errors import FileError, InputError
 from slir.files import batch, gather, sidecars, staging, streams
 from slir.files.batch import Policy
@@ -263,8 +263,8 @@ def test_what_would_fail_for_all_is_told_once(tree, quick, tmp_path):
         "none.safetensors" in run("denoise", tree, "-o", out, "--model", tmp_path / "none.safetensors", code=2).stderr
     )
     assert "--sigma must" in run("denoise", tree, "-o", out, "--sigma", "loud", code=2).stderr
-    np.save(tmp_path / "psf.npy", np.ones((3, 3)))
-    assert "sum to one" in run("deblur", tree, "-o", out, "--psf", tmp_path / "psf.npy", code=2).stderr
+    np.save(tmp_path / "psf.npy", -np.ones((3, 3)))
+    assert "sum to -9" in run("deblur", tree, "-o", out, "--psf", tmp_path / "psf.npy", code=2).stderr
     assert not out.exists()
 
 
@@ -568,25 +568,22 @@ def test_info_of_images(tree, tmp_path):
 def test_info_of_models():
     from importlib.resources import as_file, files
 
-    with as_file(files("slir.models") / "denoise.safetensors") as path:
+    with as_file(files("slir.models") / "kernel.safetensors") as path:
         found = json.loads(run("info", path, "--json").stdout)
         text = run("info", path).stdout
-    assert (found["task"], found["method"]) == ("denoise", "cascade")
-    assert found["stages"] >= 2
-    assert found["cells"] > 1
-    assert found["held_out_psnr"][-1] > found["held_out_psnr"][0]
-    assert "a model to denoise" in text
-    assert "calibrated for the whole task, sigma from" in found["intervals"]
-    assert found["intervals"] in text
+    assert (found["task"], found["method"]) == ("restore", "kernel")
+    assert found["steps"] > 1000
+    assert "a model to restore" in text
+    assert "calibrated for the whole task, sigma from" in found["intervals"]["denoise"]
+    assert found["intervals"]["deblur"] in text
     assert found["inside_slir"] == shipped_hash()  # as sidecars name it
     assert re.search(rf"sha256 +{found['sha256']}\n.*{found['inside_slir']}", text)
 
 
 def test_info_of_a_model_has_the_hash_of_its_sidecars(tree, tmp_path):
-    from importlib.resources import files
 
-    model = tmp_path / "upsample2.safetensors"  # a copy, so a file like any other
-    model.write_bytes((files("slir.models") / model.name).read_bytes())
+    model = tmp_path / "own.safetensors"
+    shipped_model("upsample2").save(str(model))
     found = json.loads(run("info", model, "--json").stdout)
     assert "inside_slir" not in found
     job = Job("upsample", tree / "a.png", tmp_path / "out.png", model=model)

@@ -19,12 +19,12 @@ from slir.bench.peers.bicubic import enlarge
 from slir.bench.peers.epll import EPLL, cut, glue, most_likely
 from slir.bench.peers.forward import Forward, conjugate_gradients, first_guess
 from slir.bench.peers.hyper_laplacian import shrink
+from slir.bench.peers.mixture import Mixture, fit_mixture, patch_basis, sample_patches
 from slir.bench.peers.sparse import decode, k_svd, matching_pursuit
 from slir.bench.protocols import Case, blurred, groups, noise, psnr, shrunk
 from slir.bench.results import Result, Results, fingerprint
 from slir.bench.runner import run
 from slir.errors import FileError, InputError
-from slir.mixture import Mixture, fit_mixture, patch_basis, sample_patches
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -58,6 +58,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "bsd68": [f"test{i:03}" for i in range(1, 10)],
         "set12": ["01", "02"],
         "set5": ["baby", "bird"],
+        "cbsd68": ["test001", "test002"],
         "bsds_train": [name for subject in protocols.COMPOSITION.values() for name in subject],
     }
     seed = 0
@@ -66,7 +67,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for stem in stems:
             seed += 1
             x = np.round(scene(seed) * 255).astype(np.uint8)
-            colour = np.stack([x, x // 2, x // 3], axis=-1) if place in ("set5", "bsds_train") else x
+            colour = np.stack([x, x // 2, x // 3], axis=-1) if place in ("set5", "cbsd68", "bsds_train") else x
             Image.fromarray(colour).save(folder / place / f"{stem}.png")
     (folder / "kernels").mkdir()
     np.save(folder / "kernels" / "kernel1_17x17.npy", skewed_kernel(17))
@@ -495,7 +496,7 @@ def test_our_methods_run_and_gain(data: Path, tmp_path: Path) -> None:
     assert ("composition", "hybrid", "slir ℓ2") in found
 
 
-# ------------------------------------------------------------------------------------------------------ cascades
+# ------------------------------------------------------------------------------------------------- the learnt kernel
 
 
 def test_robustness_tells_the_method_something_else(data: Path) -> None:
@@ -510,31 +511,16 @@ def test_robustness_tells_the_method_something_else(data: Path) -> None:
         assert (case.sigma != own.sigma) != (np.abs(case.psf - own.psf).max() > 0)
 
 
-def test_the_shipped_cascades_gain_on_every_table(data: Path, tmp_path: Path) -> None:
-    from slir.bench import cascades
+def test_what_ships_gains_on_every_table(data: Path, tmp_path: Path) -> None:
+    from slir.bench import learnt
 
-    store = cascades.main(data=data, out=tmp_path, subset="smoke", device="cpu", fitted=False)
+    store = learnt.main(data=data, out=tmp_path, subset="smoke", device="cpu")
     found = {(r.table, r.setting): r.psnr for r in store.newest()}
-    assert {table for table, _ in found} == set(cascades.TABLES)
-    for table in ("deblurring", "denoising", "upsampling"):
+    assert {table for table, _ in found} == set(learnt.TABLES)
+    for table in ("deblurring", "denoising", "colour", "upsampling"):
         for group in groups(table, data, subset="smoke"):
             case = group.cases[0]
             seen = case.y if case.kind != "upsample" else enlarge(case.y, 2)
             assert found[table, group.setting] > psnr(case, seen) + 1
     assert found["inpainting", "80 % missing"] > 20
     assert found["robustness", "σ 20 % too large"] > found["robustness", "told the truth"] - 0.5
-
-
-def test_a_cascade_is_fitted_once_and_kept(data: Path, tmp_path: Path) -> None:
-    from slir.bench.cascades import Cascade
-
-    group = next(iter(groups("denoising", data, subset="smoke")))
-    own = {"crops": 4, "side": 64, "cells": 2, "stages": 1}
-    first = Cascade("few", frozenset({"denoise"}), images=4, own=own, cache=tmp_path)
-    first.prepare(group)
-    (kept,) = tmp_path.glob("cascade-*.safetensors")
-    written = kept.stat().st_mtime_ns
-    again = Cascade("few", frozenset({"denoise"}), images=4, own=own, cache=tmp_path)
-    again.prepare(group)
-    assert kept.stat().st_mtime_ns == written
-    np.testing.assert_allclose(again.restore(group.cases[0]), first.restore(group.cases[0]), atol=1e-5)

@@ -430,14 +430,14 @@ def test_fit_as_in_the_paper(folder, tmp_path, fitted, words, kind):
         (["--task", "inpaint", "--missing", "80%"], "mask"),
     ],
 )
-def test_fit_a_cascade(folder, tmp_path, fitted, words, kind):
-    extra = ["--crops", "50", "--cells", "9", "--stages", "2", "--seed", "3"]
+def test_fit_a_task_or_an_operator(folder, tmp_path, fitted, words, kind):
+    extra = ["--crops", "50", "--cells", "9", "--seed", "3"]
     result = run("fit", folder, "-o", tmp_path / "model.safetensors", *words, *extra)
     assert "from 50 crops of 3 images" in result.stdout
     ((_, named),) = fitted
-    assert named["method"] == "cascade"
+    assert named["method"] == "kernel"
     assert named["sigma"] is None
-    assert (named["crops"], named["cells"], named["stages"], named["seed"]) == (50, 9, 2, 3)
+    assert (named["crops"], named["cells"], named["seed"]) == (50, 9, 3)
     if kind is None:  # any operator of the task
         assert (named["task"], named["operator"]) == (words[1], None)
         assert named["factor"] == (3 if "upsample" in words else 2)
@@ -447,25 +447,25 @@ def test_fit_a_cascade(folder, tmp_path, fitted, words, kind):
 
 
 def test_fit_on_top_of_a_kernel(folder, tmp_path, fitted):
-    """Without further options the defaults of the method, which differ from a cascade's."""
-    from slir.kernel.fitting import CELLS, DRAWS
+    """Without further options the defaults of `fit_on_top`."""
+    from slir.kernel.fitting import CELLS, CROPS
 
-    words = ("fit", folder, "-o", tmp_path / "m.safetensors", "--task", "denoise", "--method", "kernel", "--force")
+    words = ("fit", folder, "-o", tmp_path / "m.safetensors", "--task", "denoise", "--force")
     words += ("--base", "kernel.safetensors")
-    assert f"from {DRAWS} crops of 3 images" in run(*words).stdout
+    assert f"from {CROPS} crops of 3 images" in run(*words).stdout
     assert "from 9 crops of 3 images" in run(*words, "--crops", 9, "--cells", 5, "--seed", 3).stdout
     first, second = (named for _, named in fitted)
     assert (first["method"], str(first["base"]), first["task"]) == ("kernel", "kernel.safetensors", "denoise")
     assert first["names"] == ["a.jpg", "b.png", "c.tif"]
-    assert (first["draws"], first["cells"], first["seed"]) == (DRAWS, CELLS, 0)
-    assert (second["draws"], second["cells"], second["seed"]) == (9, 5, 3)
+    assert (first["crops"], first["cells"], first["seed"]) == (CROPS, CELLS, 0)
+    assert (second["crops"], second["cells"], second["seed"]) == (9, 5, 3)
 
 
 def test_fit_takes_a_base_with_the_kernel_alone(folder, tmp_path, fitted):
     words = ("fit", folder, "-o", tmp_path / "m.safetensors", "--task", "denoise")
-    assert "given with --method cascade" in fails(*words, "--base", "kernel.safetensors")
+    assert "given with --method paper" in fails(*words, "--method", "paper", "--base", "kernel.safetensors")
     assert fitted == []
-    run(*words, "--method", "kernel", "--cluster", "local:2")
+    run(*words, "--cluster", "local:2")
     assert fitted[-1][1]["base"] is None  # the one that ships
     assert fitted[-1][1]["cluster"] == "local:2"
 
@@ -624,7 +624,7 @@ def test_engine_learns_a_model_and_deblurs_with_it(tmp_path):
     io.write(tmp_path / "clean.png", Picture(squares(96, 96).T.copy()))
     model = tmp_path / "model.safetensors"
     words = ["--task", "deblur", "--gaussian", "1", "--sigma", "1%", "--device", "cpu"]
-    run("fit", tmp_path / "clean.png", "-o", model, *words, "--crops", "4", "--cells", "2", "--stages", "1")
+    run("fit", tmp_path / "clean.png", "-o", model, *words, "--crops", "4", "--cells", "2")
     from scipy.ndimage import gaussian_filter
 
     blurred = gaussian_filter(clean.astype(float), 1.0).round().astype(np.uint8)
@@ -635,7 +635,7 @@ def test_engine_learns_a_model_and_deblurs_with_it(tmp_path):
 
 
 def test_engine_errors_are_lines(photo, tmp_path):
-    np.save(tmp_path / "psf.npy", np.ones((3, 3)))
+    np.save(tmp_path / "psf.npy", -np.ones((3, 3)))
     text = fails("deblur", photo, "-o", tmp_path / "out.png", "--psf", tmp_path / "psf.npy", "--device", "cpu")
-    assert "sum to one" in text
+    assert "sum to -9" in text
     assert not (tmp_path / "out.png").exists()

@@ -140,7 +140,7 @@ def test_file_is_checked_and_scaled(tmp_path):
     )
     assert found
     assert (found[6], found[7]) == ("0.000", "0.000")
-    np.save(tmp_path / "minus.npy", -np.eye(3))
+    np.save(tmp_path / "minus.npy", np.eye(3) - np.ones((3, 3)) / 4)
     assert "non-negative" in fails("psf", "file", tmp_path / "minus.npy", "-o", tmp_path / "no.npy")
 
 

@@ -43,15 +43,14 @@ from slir.files import batch, streams
 from slir.files.jobs import Job
 from slir.files.jobs import run as run_here
 from slir.files.staging import digest
-from slir.trust.own_test import PARTS, OwnTest
+from small_models import small_kernel
 from test_streams import large
-from test_tiles import cascade
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
     pytest.mark.filterwarnings("ignore:The result does not explain", "ignore:The PSF looks"),  # a model drawn at random
 ]
-SMALL = cascade(similar=True)
+SMALL = small_kernel(1)
 PSF = slir.psf.motion(5, 30)
 GREY = large(dtype="uint16")[:200, :330]
 HOLES = np.random.default_rng(1).random(GREY.shape) < 0.3
@@ -241,9 +240,8 @@ def test_a_file_becomes_the_same_bytes(
 @pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_error_maps_of_tiles_become_the_same_bytes(threads: int, folder: Path, client: Any) -> None:
-    own = OwnTest(0.7, 0.7, (-0.3,) * PARTS, ((-1.5, 1.5),) * PARTS)
     known: Any = shipped_model("denoise").trust
-    trust = replace(known, own=own, sigma=(1e-4, 1.0), unit=(1e-6, 10.0))
+    trust = replace(known, sigma=(1e-4, 1.0))
     replace(SMALL, trust=trust).save(str(folder / "model.safetensors"))
     wanted = run_here(job(folder, "here.tif", error_map=True, threads=threads), sidecar=False)
     found = files.run(job(folder, "out.tif", error_map=True, threads=threads), client)

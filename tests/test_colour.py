@@ -1,4 +1,4 @@
-"""Colours restored together: the turn, when it is taken, and what it is worth."""
+"""Colours restored together: when, and what it is worth."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import torch
 
 import slir
 from slir import psf
-from slir.defaults import shipped_model
 from slir.preprocessing import colour
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -34,26 +33,6 @@ def psnr(found: np.ndarray, clean: np.ndarray) -> float:
 
 def one_by_one(restore, image: np.ndarray) -> np.ndarray:
     return np.stack([restore(image[..., c]) for c in range(image.shape[-1])], -1)
-
-
-def test_the_turn_is_orthogonal_and_has_an_inverse() -> None:
-    product = colour.turn() @ colour.turn().T
-    torch.testing.assert_close(product, torch.diag(product.diagonal()))
-    own = planes(picture())
-    axes = colour.to_axes(own)
-    torch.testing.assert_close(axes[0], sum(own) / 3, atol=1e-6, rtol=0)
-    for back, channel in zip(colour.from_axes(axes), own):
-        torch.testing.assert_close(back, channel, atol=1e-6, rtol=0)
-
-
-def test_noise_along_the_axes_is_as_said() -> None:
-    sigmas = [0.02, 0.05, 0.1]
-    generator = torch.Generator().manual_seed(0)
-    noise = [sigma * torch.randn(400, 400, generator=generator) for sigma in sigmas]
-    axes, expected = colour.to_axes(noise), colour.along_axes(sigmas)
-    assert [float(axis.std()) for axis in axes] == pytest.approx(expected, rel=0.01)
-    residuals = colour.spread_over_channels(colour.along_axes([0.05] * 3))
-    assert residuals == pytest.approx([0.05] * 3)
 
 
 def test_colours_are_told_from_pictures_of_their_own() -> None:
@@ -117,11 +96,3 @@ def test_channels_may_come_first() -> None:
     last = slir.denoise(image, sigma=8, channel_axis=-1)
     first = slir.denoise(np.moveaxis(image, -1, 0), sigma=8, channel_axis=0)
     np.testing.assert_array_equal(np.moveaxis(first, 0, -1), last)
-
-
-def test_differences_take_half_of_the_stages() -> None:
-    model = shipped_model("denoise")
-    short = colour.brief(model)
-    assert len(short.stages) == max(2, -(-len(model.stages) // 2))
-    assert short.stages[0] is model.stages[0]
-    assert short.stages[-1].level == 0

@@ -5,7 +5,6 @@ import re
 import shlex
 import subprocess
 import sys
-from importlib.resources import as_file, files
 from types import SimpleNamespace
 
 import numpy as np
@@ -79,8 +78,7 @@ def desk(tmp_path_factory):
     np.savetxt(folder / "kernel.csv", kernel, delimiter=",")
     io.write(folder / "psf.png", Picture(np.rint(kernel / kernel.max() * 65535).astype(np.uint16)))
     (folder / "run.toml").write_text('images = ["night.png"]\noutput = "from-config.png"\nsidecar = false\n')
-    with as_file(files("slir.models") / "inpaint.safetensors") as model:
-        (folder / "model.safetensors").write_bytes(model.read_bytes())
+    shipped_model("inpaint").save(str(folder / "model.safetensors"))
     (folder / "clean").mkdir()
     for image, output in (("night.png", "clean.png"), ("night.png", "clean/night.png"), ("soft.png", "clean/day.png")):
         restore(Job("denoise", folder / image, folder / output, sigma=0))
@@ -95,7 +93,7 @@ def light(monkeypatch):
     monkeypatch.setitem(vars(slir), "fit", lambda images, **named: noted.append("fit") or model)
     ready = shipped_model("denoise")
     monkeypatch.setitem(vars(slir), "calibrate", lambda images, **named: noted.append("calibrate") or ready)
-    for name in ("paper", "cascades", "speed", "trust"):
+    for name in ("paper", "learnt", "speed", "trust"):
         module = SimpleNamespace(main=lambda **named: noted.append("bench"), TASKS=("denoise",))
         monkeypatch.setitem(sys.modules, f"slir.bench.{name}", module)
     report, few = slir.theory.report, training_pictures()[:2]

@@ -9,12 +9,13 @@ import torch
 import slir
 from slir import operators
 from slir.errors import FileError
-from slir.estimator.loop import restore
+from slir.estimator.loop import begin, restore
+from slir.estimator.state import State
 from slir.estimator.tiling import restore_tiled
 from slir.kernel.network import FEATURES, LEAD, PATCH, STRIDE, KernelNetwork
 from slir.kernel.stage import DATA_WEIGHT, STAGES, KernelStage, ridge, scheduled, stages
 from slir.model import Model
-from slir.views import State
+from slir.trust.calibrate import calibrate_model
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +125,8 @@ def test_levels_fall_from_the_first_to_the_noise() -> None:
 def test_known_pixels_of_a_mask_keep_their_own_noise(network: KernelNetwork, picture: torch.Tensor) -> None:
     missing = torch.rand(picture.shape) < 0.5
     stage = stages(network, 3)[0]
-    state = stage.opening(picture * ~missing, operators.Mask(missing), 0.01)
+    model = Model(stages(network, 3))
+    state = begin(picture * ~missing, operators.Mask(missing), model, 0.01)
     level = torch.as_tensor(stage.level(state))
     torch.testing.assert_close(level[missing], torch.full_like(level[missing], scheduled(0.0, 0.01)))
     torch.testing.assert_close(level[~missing], torch.full_like(level[~missing], 0.01))
@@ -244,14 +246,13 @@ def test_a_file_whose_weights_do_not_fit_is_refused(network: KernelNetwork, tmp_
 def test_a_kernel_comes_back_from_its_file_with_the_errors_of_each_task(network: KernelNetwork, tmp_path) -> None:
     from slir.families import Noise
     from slir.io.models import load_kernel, write_kernel
-    from slir.kernel.errors import calibrate_network
     from slir.kernel.learnt import LearntKernel
 
     bare, generator = LearntKernel(network), torch.Generator().manual_seed(0)
     pictures = [torch.rand(3, 48, 48, generator=generator), torch.rand(48, 48, generator=generator)]
-    what = {"family": Noise(0.05, 0.1).describe()}
-    settings = {"crops": 8, "side": 48, "what": what, "generator": generator}
-    trust = calibrate_network(pictures, Noise(0.05, 0.1), bare.model("denoise"), **settings)
+    what = {"pictures": 2}
+    settings = {"crops": 8, "side": 48, "what": what, "grain": (0.0,), "generator": generator}
+    trust = calibrate_model(pictures, Noise(0.05, 0.1), bare.model("denoise"), **settings)
     assert trust.calibration.pixels == 2 * 3 * 48**2 + 6 * 48**2  # colours are calibrated too
     kernel = LearntKernel(network, {"denoise": trust}, None, {"steps": 3})
     path = tmp_path / "kernel.safetensors"
@@ -276,12 +277,11 @@ def test_errors_of_colours_and_grey_are_told_beside_the_estimate(network: Kernel
     from dataclasses import replace
 
     from slir.families import Noise
-    from slir.kernel.errors import calibrate_network
 
     model, generator = Model(stages(network, 2)), torch.Generator().manual_seed(0)
     blur = operators.Blur(slir.psf.gaussian(1.0))
-    settings = {"crops": 4, "side": 64, "what": {}, "generator": generator}
-    trust = calibrate_network([picture], Noise(0.05, 0.1), Model(stages(network, 1)), **settings)
+    settings = {"crops": 4, "side": 64, "what": {}, "grain": (0.0,), "generator": generator}
+    trust = calibrate_model([picture], Noise(0.05, 0.1), Model(stages(network, 1)), **settings)
     model = replace(model, trust=replace(trust, sigma=(0.0, 1.0)))
     for y in (blur.forward(picture), blur.forward(torch.stack([picture, picture.flip(0), picture**2]))):
         sigma = 0.05 if y.ndim == 2 else [0.05] * 3

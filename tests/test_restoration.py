@@ -27,6 +27,7 @@ from slir.bank import Bank, degrade
 from slir.descriptors import DctDescriptor
 from slir.errors import FileError, InputError
 from slir.estimator.loop import restore, x_update
+from slir.estimator.state import State
 from slir.fitting import paper_model
 from slir.losses import Euclidean, Huber, Loss, Squared
 from slir.model import Model, Prior, Stage, aggregate
@@ -35,7 +36,6 @@ from slir.patches import PatchGrid
 from slir.solvers import system
 from slir.solvers.cg import cg
 from slir.solvers.solution import Verdict
-from slir.views import State
 from slir.weights import KernelRidge, NadarayaWatson, Nystrom, Weights
 
 

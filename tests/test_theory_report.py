@@ -14,6 +14,7 @@ from slir import io, theory
 from slir.cli import app
 from slir.defaults import shipped_model, training_pictures
 from slir.errors import InputError
+from slir.families import Noise
 from slir.operators import Blur, Downsample, Identity, Mask
 from slir.theory import charts, curves, files, rates, words
 from slir.theory.curves import Curves
@@ -342,18 +343,18 @@ def test_model_of_one_blur_asks_for_it() -> None:
     assert found.model_error is None  # there is no image that the bank was not learnt from
 
 
-def test_report_of_a_cascade(tmp_path) -> None:
+def test_report_of_a_learnt_kernel(tmp_path) -> None:
     model = shipped_model("denoise")
     alone = theory.report(model=model)
     assert alone.correlation is None
     assert alone.model is not None
-    assert "held-out PSNR" in alone.text()
-    assert f"{alone.model['held_out_psnr'][-1]:.2f}" in alone.text()
-    assert [path.name for path in alone.save(tmp_path)] == ["theory.txt", "theory.json", "stages.png"]
-    found = theory.report(small(3), model=model, m=32, test=20)
+    assert [path.name for path in alone.save(tmp_path)] == ["theory.txt", "theory.json"]
+    found = theory.report(small(3), Identity(), 0.1, model=model, m=32, test=20)
     assert found.task == "denoise"
     assert found.correlation is not None
-    assert any("drawn with seed 0" in note for note in found.notes)
+    family = {"family": Noise(0.05, 0.1).describe()}
+    drawn = theory.report(small(3), model=replace(model, provenance=family), m=32, test=20)
+    assert any("drawn with seed 0" in note for note in drawn.notes)
 
 
 # ---- files and pictures
@@ -362,7 +363,7 @@ def test_report_of_a_cascade(tmp_path) -> None:
 def test_files(base: theory.Report, tmp_path) -> None:
     assert base.curves is not None
     written = base.save(tmp_path / "new" / "folder")
-    assert {path.name for path in written} == set(files.NAMES) - {"stages.png"}
+    assert {path.name for path in written} == set(files.NAMES)
     assert (tmp_path / "new/folder/theory.txt").read_text(encoding="utf-8") == base.text() + "\n"
     rows = (tmp_path / "new/folder/curves.csv").read_text().splitlines()
     assert len(rows) == 1 + 2 * 5

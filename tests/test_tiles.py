@@ -11,16 +11,13 @@ from torch import Tensor
 
 from slir import psf
 from slir.bank import degrade
-from slir.cascade import CellMaps, LearntStage
-from slir.cells import OneCell
 from slir.defaults import demo_picture, shipped_model
 from slir.estimator import tiling
 from slir.estimator.loop import restore
 from slir.estimator.tiling import restore_tiled
 from slir.fitting import paper_model
-from slir.model import Model
 from slir.operators import Blur, Compose, Downsample, Identity, Mask, Operator
-from slir.views import Data, Estimate, Similar
+from small_models import small_kernel
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -29,15 +26,6 @@ def picture(side: int = 256) -> Tensor:
     grey = demo_picture().astype(np.float64) @ np.array([0.299, 0.587, 0.114]) / 255
     times = -(-side // 256)
     return torch.from_numpy(np.tile(grey, (times, times))[:side, :side].copy()).float()
-
-
-def cascade(*, similar: bool = False, level: float = 1.0) -> Model:
-    """Two stages with maps drawn at random, small enough that estimates stay near y."""
-    views = (Estimate(), Data(), *([Similar(size=4, count=6, stride=4, radius=5)] if similar else []))
-    generator = torch.Generator().manual_seed(0)
-    maps = 0.02 * torch.randn(1, 16 * len(views), 16, generator=generator)
-    regression = CellMaps(OneCell(), maps, torch.eye(maps.shape[1]))
-    return Model((LearntStage(regression, views, 1.0, level, 4, 2), LearntStage(regression, views, 0.8, level, 4, 3)))
 
 
 SHAKE = psf.motion(5, 30)
@@ -55,9 +43,9 @@ OPERATORS: dict[str, Operator] = {
 @pytest.mark.parametrize("shape", [(100, 130), (61, 400), (300, 300)])
 @pytest.mark.parametrize("side", [64, 70, 150])
 def test_every_pixel_belongs_to_one_tile(shape: tuple[int, int], side: int) -> None:
-    model, operator = cascade(similar=True), Blur(SHAKE)
+    model, operator = small_kernel(), Blur(SHAKE)
     step, margin = tiling.period(model), tiling.halo(model, operator)
-    assert step == 12  # strides 2 and 3, and groups at every fourth pixel
+    assert step == 8  # the coarsest scale of the network
     count = torch.zeros(shape)
     for piece in tiling.cut(shape, operator, model, side):
         count[piece.own] += 1
@@ -71,7 +59,7 @@ def test_every_pixel_belongs_to_one_tile(shape: tuple[int, int], side: int) -> N
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_tiles_give_what_the_whole_gives(name: str) -> None:
-    operator, model = OPERATORS[name], cascade()
+    operator, model = OPERATORS[name], small_kernel()
     sigma = 0.02
     x = picture()
     y = degrade(x, operator, sigma, torch.Generator().manual_seed(1))
@@ -80,7 +68,7 @@ def test_tiles_give_what_the_whole_gives(name: str) -> None:
     found = restore_tiled(y, operator, model, sigma=sigma, tile=64)
     assert found.x.shape == whole.shape
     assert float((found.x - whole).abs().max()) < 1e-4
-    assert float((whole - operator.crop(operator.guess(y), (y.shape[0], y.shape[1]))).abs().max()) > 1e-2
+    assert float((whole - operator.crop(operator.guess(y), (y.shape[0], y.shape[1]))).abs().max()) > 1e-3
 
 
 SHIPPED: dict[str, tuple[Operator, float, tuple[int, int]]] = {
@@ -118,7 +106,7 @@ def test_tiles_of_the_papers_stages() -> None:
 
 @pytest.mark.parametrize("operator", [Blur(SHAKE, "circular"), Identity()])
 def test_what_cannot_or_need_not_be_cut_is_restored_whole(operator: Operator) -> None:
-    x, model = picture(80), cascade()
+    x, model = picture(80), small_kernel()
     y = degrade(x, operator, 0.02, torch.Generator().manual_seed(1))
     whole = restore(y, operator, model, sigma=0.02)
     tile = 64 if isinstance(operator, Blur) else None
@@ -130,7 +118,7 @@ def test_what_cannot_or_need_not_be_cut_is_restored_whole(operator: Operator) ->
 def test_a_tile_of_which_nothing_is_known() -> None:
     missing = np.zeros((160, 160), bool)
     missing[:130, :130] = True
-    operator, model = Mask(missing), cascade()
+    operator, model = Mask(missing), small_kernel()
     y = operator.forward(picture(160))
     whole = restore(y, operator, model)
     assert torch.equal(restore_tiled(y, operator, model, tile=64).x, whole.x)
@@ -138,9 +126,9 @@ def test_a_tile_of_which_nothing_is_known() -> None:
 
 def test_progress_counts_all_tiles() -> None:
     told: list[tuple[int, int, str]] = []
-    y = picture(200)
-    restore_tiled(y, Identity(), cascade(), sigma=0.1, tile=64, progress=lambda *step: told.append(step))
-    count = len(list(tiling.cut((200, 200), Identity(), cascade(), 64)))
+    y = picture(400)
+    restore_tiled(y, Identity(), small_kernel(), sigma=0.1, tile=64, progress=lambda *step: told.append(step))
+    count = len(list(tiling.cut((400, 400), Identity(), small_kernel(), 64)))
     assert count > 1
     assert [done for done, _, _ in told] == sorted(done for done, _, _ in told)
     assert told[0][0] == 0
@@ -149,11 +137,11 @@ def test_progress_counts_all_tiles() -> None:
 
 @pytest.mark.parametrize("operator", [Identity(), Blur(np.full((9, 9), 1 / 81)), Downsample(2, np.ones((2, 2)) / 4)])
 @pytest.mark.parametrize("shape", [(3000, 3000), (400, 9000), (5000, 1234)])
-@pytest.mark.parametrize("memory", [2**25, 2**27, 2**29])
+@pytest.mark.parametrize("memory", [2**26, 2**28, 2**30])
 def test_tiles_fit_into_memory_and_are_no_smaller(
     memory: int, shape: tuple[int, int], operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, device = cascade(), torch.device("cpu")
+    model, device = small_kernel(), torch.device("cpu")
     monkeypatch.setattr(tiling, "memory_for_tiles", lambda device: memory)
 
     def most(side: int) -> int:
@@ -161,17 +149,17 @@ def test_tiles_fit_into_memory_and_are_no_smaller(
         return max(math.prod(axis.stop - axis.start for axis in piece.seen) for piece in pieces)
 
     side = tiling.tile_side(model, device, shape, operator)
-    number = 4 * tiling.HELD * operator.scale**2
+    number = 4 * tiling.KERNEL_HELD * operator.scale**2
     assert number * most(side) <= memory
     across = -(-operator.scale * max(shape) // side)
     if across > 1:  # fewer tiles would not have fitted
-        assert number * most(-(-operator.scale * max(shape) // (across - 1)) + 32) > memory
+        assert number * most(-(-operator.scale * max(shape) // (across - 1)) + 64) > memory
 
 
 @pytest.mark.parametrize("shape", [(161, 177), (160, 177), (161, 176)])
 def test_the_last_row_is_restored_as_well_as_the_first(shape: tuple[int, int]) -> None:
-    """Of an odd number of them too, where views of half the size end within a block. The picture is mirrored, so that
-    its first and its last row, and columns, hold the same."""
+    """Of an odd number of them too, where blocks of pixels end beyond it. The picture is mirrored, so that its first
+    and last rows, and columns, hold the same."""
     half = picture()[64 : 64 + (shape[0] + 1) // 2, 64 : 64 + (shape[1] + 1) // 2]
     clean = torch.cat([half, half[: shape[0] // 2].flip(0)])
     clean = torch.cat([clean, clean[:, : shape[1] // 2].flip(1)], 1)

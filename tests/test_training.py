@@ -108,7 +108,8 @@ def test_noise_has_the_level_that_it_says() -> None:
 
 def test_pictures_of_many_kinds_stay_in_range_but_for_points_of_light() -> None:
     torch.manual_seed(0)
-    clean = degradations.varied(torch.rand(64, 3, 32, 32))
+    letters = (torch.rand(4, 32, 32) < 0.1).float()
+    clean = degradations.varied(torch.rand(64, 3, 32, 32), letters)
     assert clean.shape == (64, 3, 32, 32)
     assert bool((clean >= 0).all())
     assert 0 < int((clean.amax((1, 2, 3)) > 1).sum()) < 16

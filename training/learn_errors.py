@@ -23,14 +23,13 @@ from pictures import LUMA, Pool, listed, read
 from torch import Tensor
 
 import slir
-from slir.cascade import cell_features
-from slir.cells import nearest_cells
 from slir.families import AnyBlur, AnyDownsampling, AnyMask, Family, Noise
 from slir.io.models import write_kernel
-from slir.kernel.errors import calibrate_network
+from slir.kernel.cell_ridge import cell_features, k_means
 from slir.kernel.learnt import LearntKernel
 from slir.kernel.network import PATCH, KernelNetwork
 from slir.kernel.stage import STAGES
+from slir.trust.calibrate import calibrate_model
 from slir.trust.examples import draw_examples
 
 AROUND, LEAST = 5, 1e-6
@@ -130,7 +129,7 @@ def main() -> None:
     state = torch.load(o.network, map_location="cpu")
     torch.manual_seed(o.seed)
     net = KernelNetwork(**state["settings"])
-    net.load_state_dict(state["mean"])
+    net.load_state_dict({k: v for k, v in state["mean"].items() if not k.startswith("error.")}, strict=False)
     net = net.to(device, memory_format=torch.channels_last)
     found = learn(net, Pool(learnt_from, device), o, device)
     provenance = {
@@ -148,16 +147,16 @@ def main() -> None:
     trust = {}
     for task, family in FAMILIES.items():
         generator = torch.Generator().manual_seed(o.seed)
-        what = {"family": family.describe(), "pictures": len(pictures), "crops": o.crops}
+        what = {"pictures": len(pictures)}
         settings = {"crops": o.crops, "side": o.side, "grain": GRAIN, "generator": generator}
-        trust[task] = calibrate_network(pictures, family, kernel.model(task), what=what, **settings)
+        trust[task] = calibrate_model(pictures, family, kernel.model(task), what=what, **settings)
     shown = [p for p in learnt_from if p.parent.name in SHOWN]
     planes = [(read(p).float() / 255 * LUMA[:, None, None]).sum(0) for p in shown]
     generator = torch.Generator().manual_seed(o.seed)
-    cells = nearest_cells(cell_features(some_patches(planes, generator)), KINDS, generator=generator)
+    cells = k_means(cell_features(some_patches(planes, generator)), KINDS, generator=generator)
     examples = draw_examples(
         planes, [p.stem for p in shown], lambda clean: cells.assign(cell_features(clean)),
-        size=PATCH, unit=1.0, generator=generator,
+        size=PATCH, generator=generator,
     )  # fmt: skip
     write_kernel(o.out, LearntKernel(net, trust, examples, provenance))
 

@@ -10,6 +10,7 @@ from degradations import Bank, noise
 from torch import Tensor
 from torus import Operators
 
+from slir.estimator.start import SLOPE
 from slir.kernel.network import LEAD, PATCH, STRIDE, KernelNetwork
 from slir.kernel.stage import ridge, scheduled
 from slir.recipes import ROUNDING
@@ -19,9 +20,6 @@ PATCHES = 0.25
 
 EARLY = 0.2
 """Weight of the error of all stages but the last, together."""
-
-SLOPE = 0.07
-"""Root mean square difference of neighbouring pixels, by which the start is smoothed (`slir.cascade`)."""
 
 
 def half_precision(device: torch.device) -> torch.autocast:

@@ -84,7 +84,8 @@ class Trainer:
             self.banks = degradations.banks(options.crop, self.device, options.seed, options.operators, workers)
         self.net = KernelNetwork(options.widths).to(self.device, memory_format=torch.channels_last)
         if options.start:
-            self.net.load_state_dict(weights(options.start))
+            trunk = {k: v for k, v in weights(options.start).items() if not k.startswith("error.")}
+            self.net.load_state_dict(trunk, strict=False)
         self.mean = copy.deepcopy(self.net)
         named = list(self.net.named_parameters())
         matrices = [p for name, p in named if name.split(".")[0] not in EDGES]
@@ -134,6 +135,14 @@ class Trainer:
         """Warm-up, a constant rate, and a linear decay at the end."""
         left = 1 - self.seconds / (60 * self.options.minutes)
         return self.options.lr * min(1, (self.step + 1) / 500, max(0.001, left / self.options.decay))
+
+    def blended(self) -> float:
+        """Share of root mean square errors in the loss: none at first, all at the end and where a run starts from
+        weights, which were learnt to the end."""
+        if self.options.start:
+            return 1.0
+        left = 1 - self.seconds / (60 * self.options.minutes)
+        return min(1.0, 4 * max(0.0, 1 - left / self.options.decay))
 
     def loss(self, kind: str, clean: Tensor) -> Tensor:
         clean = degradations.varied(clean, self.banks["mask"].kernels if self.banks else None)
@@ -189,7 +198,7 @@ class Trainer:
         while self.seconds < 60 * o.minutes and self.step != o.steps and time.monotonic() - began < 60 * o.pause:
             generator = torch.Generator().manual_seed(o.seed * 1_000_003 + self.step)
             grey = self.step % 2 == 0
-            self.blend.fill_(min(1, max(0, 1 - (60 * o.minutes - self.seconds) / (60 * o.minutes * o.decay)) * 4))
+            self.blend.fill_(self.blended())
             found.setdefault("noise", []).append(self.gradient("noise", grey, generator))
             if not o.denoising:
                 kind = kinds[int(torch.multinomial(shares, 1, generator=generator))]

@@ -1,8 +1,4 @@
-"""The model that a task uses when none is given. One serves any operator of its kind and any noise level.
-
-The learnt kernel serves all tasks but denoising, where a cascade is still better when there is little noise
-(docs/experiments.md).
-"""
+"""The model that a task uses when none is given: the learnt kernel, for any operator and any noise level."""
 
 from __future__ import annotations
 
@@ -49,12 +45,7 @@ def shipped_kernel() -> LearntKernel:
 @lru_cache(maxsize=8)
 def shipped_model(task: str) -> Model:
     """The model of a task, as `slir.kernel.learnt` names it, on the CPU."""
-    if task != "denoise":
-        return shipped_kernel().model(task)
-    from slir.io.models import load
-
-    with as_file(files("slir.models") / "denoise.safetensors") as path:
-        return load(path, device="cpu")
+    return shipped_kernel().model(task)
 
 
 @lru_cache(maxsize=1)

@@ -1,6 +1,6 @@
 """Families of degradations y = Bx + ε to learn from: each draw is another operator B and noise level σ.
 
-A cascade that is fitted over a family works on kernels, masks and noise levels that it never saw. A family is a handful
+A model that is fitted over a family works on kernels, masks and noise levels that it never saw. A family is a handful
 of numbers: `describe` records them, `family_from` rebuilds it.
 """
 

@@ -113,7 +113,7 @@ def fit(
     operator: Operator | None = None,
     sigma: float | tuple[float, float] | None = None,
     factor: int = 2,
-    method: str = "cascade",
+    method: str = "kernel",
     cluster: Any = None,
     **settings: Any,
 ) -> Model:
@@ -124,39 +124,31 @@ def fit(
     sigma: standard deviation of the noise, range 1: a number, or the (lowest, highest) that the model is to serve. By
         default all that the task is likely to meet.
     factor: of upsampling, where task is given.
-    method: "cascade", with the settings of `slir.learning.fit_cascade`; "kernel", with those of
-        `slir.kernel.fitting.fit_on_top`: one stage in closed form on top of a network, in about a minute; or "paper",
-        with those of `paper_model`, which wants an operator and one sigma.
-    cluster: who does the work: None is this process; "local", "local:4" (processes on this machine), or
-        the address of a Dask scheduler ("tcp://10.0.0.1:8786"), or a `distributed.Client`. The model is the same. Not
-        for method "paper".
+    method: "kernel" solves one stage in closed form on top of the learnt kernel, in about a minute, with the settings
+        of `slir.kernel.fitting.fit_on_top`. "paper" takes the settings of `paper_model`, an operator and one sigma.
+    cluster: where the work is done: None is this process; "local", "local:4" (processes on this machine), the address
+        of a Dask scheduler ("tcp://10.0.0.1:8786"), or a `distributed.Client`. The model is the same. Not for method
+        "paper".
 
-    >>> model = slir.fit(pictures, task="deblur")
+    >>> model = slir.fit(pictures, task="denoise")
     >>> model = slir.fit(pictures, operator=slir.operators.Blur(psf), sigma=0.01)
-    >>> model = slir.fit(pictures, task="denoise", method="kernel")
     """
     if method == "paper":
         if cluster is not None:
             remedy = "Its bank is drawn in seconds; leave the cluster out."
             raise InputError("cluster", "be left out for method 'paper'", repr(cluster), remedy)
         if operator is None or isinstance(sigma, tuple) or sigma is None:
-            remedy = "Pass operator=slir.operators.Blur(psf), sigma=0.01, say; method='cascade' serves a whole task."
+            remedy = "Pass operator=slir.operators.Blur(psf), sigma=0.01, say; method='kernel' serves a whole task."
             raise InputError("operator and sigma", "be given for method 'paper'", f"{operator}, {sigma}", remedy)
         return paper_model(images, operator, sigma, **settings)
-    if method not in ("cascade", "kernel"):
-        raise InputError("method", "be 'cascade', 'kernel' or 'paper'", repr(method), "Pick one of these.")
+    if method != "kernel":
+        raise InputError("method", "be 'kernel' or 'paper'", repr(method), "Pick one of these.")
+    from slir.kernel.fitting import fit_on_top
+
     family = family_for(task, operator, sigma, factor)
-    if method == "kernel":
-        from slir.kernel.fitting import fit_on_top
-
-        if cluster is not None:
-            return fit_on_top(images, family, cluster=cluster, **settings)
-        return retry_on_oom(lambda: fit_on_top(images, family, **settings), pick_device(settings.get("device")))
-    from slir.learning import fit_cascade
-
     if cluster is not None:
-        return fit_cascade(images, family, cluster=cluster, **settings)
-    return retry_on_oom(lambda: fit_cascade(images, family, **settings), pick_device(settings.get("device")))
+        return fit_on_top(images, family, cluster=cluster, **settings)
+    return retry_on_oom(lambda: fit_on_top(images, family, **settings), pick_device(settings.get("device")))
 
 
 def family_for(

@@ -14,6 +14,7 @@ from slir.bank import Bank
 from slir.compute import chunks, rows_that_fit
 from slir.descriptors import DctDescriptor
 from slir.errors import InputError
+from slir.estimator.state import State
 from slir.losses import Euclidean, Loss, Squared
 from slir.patches import PatchGrid
 from slir.solvers.dual_free_sdca import dual_free_sdca
@@ -21,11 +22,9 @@ from slir.solvers.newton import newton
 from slir.solvers.sdca import sdca
 from slir.solvers.solution import Solution
 from slir.solvers.weiszfeld import weiszfeld
-from slir.views import State
 from slir.weights import Fitted, Weights
 
 if TYPE_CHECKING:
-    from slir.operators import Operator
     from slir.trust.examples import Examples
     from slir.trust.record import Trust
 
@@ -155,19 +154,10 @@ class Stage:
     def grid(self, shape: tuple[int, int]) -> PatchGrid:
         return PatchGrid(shape, self.size, self.stride)
 
-    def unit(self, operator: Operator, sigma: float, shape: tuple[int, int]) -> float:
-        """Of the loop: the range."""
-        return 1.0
-
-    def opening(self, y: Tensor, operator: Operator, sigma: float, unit: float | None = None) -> State:
-        """Where the loop begins: the operator's guess."""
-        x = operator.guess(y)
-        return State(y, operator, x, x, sigma)
-
     def z_update(
-        self, state: State, grid: PatchGrid, generator: torch.Generator | None = None
+        self, state: State, grid: PatchGrid, generator: torch.Generator | None = None, *, errors: bool = False
     ) -> tuple[ImageQuadratic, State]:
-        """What the patches want, band by band; and the state as it was."""
+        """The quadratic of all patches, band by band; the state stays as it is."""
         x = state.x
         numbers = 4 * (self.prior.descriptor.window or self.size) ** 2
         bands = grid.bands(rows_that_fit(numbers * x.element_size(), x.device))
@@ -184,8 +174,8 @@ class Stage:
         share = self.stride**2
         return self.gamma, share * quadratic.diagonal, share * quadratic.moment
 
-    def begin(self, state: State, z: Tensor) -> tuple[float, Tensor]:
-        """The error that the x-update may leave in x, and where it starts."""
+    def solve_from(self, state: State, z: Tensor) -> tuple[float, Tensor]:
+        """The root mean square error that the x-update may leave in x, and where it starts."""
         return X_TOLERANCE, state.x
 
     @property
@@ -285,7 +275,7 @@ class Stage:
 
 
 class AnyStage(Protocol):
-    """What the loop asks of a stage: the paper's `Stage`, a learnt kernel's or a cascade's."""
+    """The interface of a stage: the paper's `Stage`, a learnt kernel's, or the closed-form stage on top of it."""
 
     @property
     def size(self) -> int: ...
@@ -295,17 +285,13 @@ class AnyStage(Protocol):
 
     def grid(self, shape: tuple[int, int]) -> PatchGrid: ...
 
-    def unit(self, operator: Operator, sigma: float, shape: tuple[int, int]) -> float: ...
-
-    def opening(self, y: Tensor, operator: Operator, sigma: float, unit: float | None = None) -> State: ...
-
     def z_update(
-        self, state: State, grid: PatchGrid, generator: torch.Generator | None = None
+        self, state: State, grid: PatchGrid, generator: torch.Generator | None = None, *, errors: bool = False
     ) -> tuple[ImageQuadratic, State]: ...
 
     def system(self, quadratic: ImageQuadratic, sigma: float) -> tuple[float, Tensor, Tensor]: ...
 
-    def begin(self, state: State, z: Tensor) -> tuple[float, Tensor]: ...
+    def solve_from(self, state: State, z: Tensor) -> tuple[float, Tensor]: ...
 
     @property
     def device(self) -> torch.device: ...
@@ -315,7 +301,7 @@ class AnyStage(Protocol):
 
 @dataclass(frozen=True, repr=False)
 class Model:
-    """A list of stages with their provenance: all that is needed to restore, and to say how it came to be.
+    """A list of stages with their provenance.
 
     The paper's HQS is the model whose stages share one prior; its squared-loss solver is the model with one stage.
 
@@ -339,7 +325,7 @@ class Model:
 
     @property
     def learnt(self) -> bool:
-        """Whether this is a cascade, which counts in units of the error to expect and goes by the σ it is given."""
+        """Whether the kernel is learnt; such a model serves the σ that it is given."""
         return not isinstance(self.stages[0], Stage)
 
     @property
@@ -353,7 +339,7 @@ class Model:
         own = tuple(stage for stage in self.stages if isinstance(stage, Stage))
         if len(own) < len(self.stages):
             remedy = "Pass one that slir.paper_model made."
-            raise InputError("model", "be made of the paper's stages", "a learnt cascade", remedy)
+            raise InputError("model", "be made of the paper's stages", "a learnt kernel", remedy)
         return own
 
     @property
@@ -367,7 +353,7 @@ class Model:
         first = self.stages[0]
         if not isinstance(first, Stage):
             family = self.provenance.get("family", {})
-            return f"Model(cascade of {len(self.stages)} learnt stages for {family.get('kind', 'any operator')})"
+            return f"Model(learnt kernel, {len(self.stages)} stages, for {family.get('kind', 'any operator')})"
         bank = first.prior.bank
         task = bank.provenance.get("operator", {}).get("kind", "operator")
         weights = first.prior.weights.settings()["kind"]
@@ -385,12 +371,8 @@ class Model:
             there[device] = replace(self, stages=tuple(stage.to(device, moved) for stage in self.stages))
         return there[device]
 
-    def save(self, path: str, *, tolerance: float = 0.0, half: bool = False) -> None:
-        """Write the model as one safetensors file, whole or not at all.
-
-        tolerance, half: make the file of a cascade smaller: maps by as few singular vectors as change a stage's result
-            by no more than this share of the squared error of x before it, and in half precision.
-        """
+    def save(self, path: str) -> None:
+        """Write the model as one safetensors file, whole or not at all."""
         from slir.io.models import write_model
 
-        write_model(path, self, tolerance=tolerance, half=half)
+        write_model(path, self)

@@ -23,14 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outlook:
-    """Which errors to expect, plane by plane as they were restored: for colours, brightness and two differences.
+    """The errors to expect, plane by plane.
 
-    errors: root mean square, range 1. units: of the loop, for each. trust: what the model knows; None for a bank's
-    spread alone, which is not calibrated. reason: why intervals are not to be had; empty where they are.
+    errors: root mean square, range 1. trust: the calibration; None for a bank's spread alone. reason: why there are no
+    intervals; empty where there are.
     """
 
     errors: list[Tensor]
-    units: list[float]
     trust: Trust | None
     reason: str
     treatment: Treatment
@@ -43,26 +42,24 @@ class Outlook:
         present = [error for error in errors if error is not None]
         if len(present) < len(errors):
             return None
-        units = [outcome.unit for outcome in restored.outcomes]
         trust = treatment.model_for(operator, torch.device("cpu")).trust
         reason = "this model was not calibrated; slir.calibrate does that"
         if trust is not None:
             # Of several planes those without noise were not denoised, and their errors are none.
             denoising = isinstance(operator, Identity)
-            told = [(noise, unit) for noise, unit in zip(treatment.noises(), units) if noise > 0 or not denoising]
-            reasons = (trust.reason(operator, noise, unit) for noise, unit in told)
+            reasons = (trust.reason(operator, sigma) for sigma in treatment.sigmas if sigma > 0 or not denoising)
             reason = next((words for words in reasons if words), "")
         if treatment.leaves(operator):
             reason = UNTOUCHED
-        return cls(present, units, trust, reason, treatment, frame)
+        return cls(present, trust, reason, treatment, frame)
 
     def map(self, image: Array) -> Array:
         """The root mean square error to expect, in the channels and units of `image`, which is what came out."""
         return self.sizes(lambda error: error, image)
 
     def sizes(self, of_plane: Callable[[Tensor], Tensor], image: Array) -> Array:
-        """What `of_plane` says of each plane's error in units, in the image's channels and units."""
-        sizes = [of_plane(error / unit) * unit for error, unit in zip(self.errors, self.units)]
+        """`of_plane` of each plane's error, in the image's channels and units."""
+        sizes = [of_plane(error) for error in self.errors]
         evened = self.treatment.evened
         planes = self.frame.planes(_plain(image), sizes[0].device) if evened else []
         return self.frame.sizes(self.treatment.channel_sizes(sizes, planes))
@@ -80,10 +77,10 @@ class Result:
     """A restored image with what was measured on the way.
 
     stats: `sigma` (in units of the pixel values, one per channel; and, with "poisson-gaussian", `gain` and `variance`),
-    `seconds`, `stages` (per channel, per stage: steps and residuals of the solvers; for colours, brightness comes
-    first, then two differences), `residual` (root mean square of y − Bx̂, to be compared with sigma), `forward` (whether
-    y = Bx + ε can be true), `range` (the pixel values that were restored as 0 and 1, in which explanations count; one
-    pair per channel). silence: why there is no outlook on errors, where there is none.
+    `seconds`, `stages` (per channel, per stage: steps and residuals of the solvers), `residual` (root mean square of
+    y − Bx̂, to be compared with sigma), `forward` (whether y = Bx + ε can be true), `range` (the pixel values that were
+    restored as 0 and 1, in which explanations count; one pair per channel). silence: why there is no outlook on errors,
+    where there is none.
     """
 
     image: Array

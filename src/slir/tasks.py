@@ -12,7 +12,7 @@ All of them take these keyword arguments:
                   said too where a model is given. Pictures that fill little of it are stretched inside
                   (`slir.preprocessing.ranges`)
     channel_axis  the axis of the colours, often -1; None for grey images. Three channels that show one picture (of four
-                  the first three) are restored as brightness and colour differences, others one by one
+                  the first three) are restored together, others one by one
     device        "cpu" (the default) or "cuda"
     rng           an int or a generator, for solvers that draw at random; the default is reproducible too
     progress      True for a progress bar, or a function called as progress(done, total, what)
@@ -365,12 +365,12 @@ def explain_pixel(
 def _explained(
     array: np.ndarray, frame: Canvas, treatment: Treatment, operator: Operator, row: int, col: int, k: int
 ) -> Explanation:
-    """What a pixel was made from: of colours, its brightness."""
+    """What a pixel was made from; of colours restored together, their mean."""
     from slir.trust.explain import explain
 
     device = torch.device("cpu")
-    planes, noises = treatment.prepared(frame.planes(array, device)), treatment.noises()
-    y, noise = (torch.stack(planes[:3]), noises[:3]) if treatment.joint else (planes[0], noises[0])
+    planes, sigmas = treatment.prepared(frame.planes(array, device)), treatment.sigmas
+    y, noise = (torch.stack(planes[:3]), sigmas[:3]) if treatment.joint else (planes[0], sigmas[0])
     return explain(y, operator, treatment.model_for(operator, device), noise, row, col, k)
 
 

@@ -1,4 +1,4 @@
-"""slir as it ships: one cascade a task, whatever the PSF, the mask and the noise level."""
+"""slir as it ships: one learnt kernel for any PSF, mask and noise level."""
 
 import torch
 from benchopt import BaseSolver

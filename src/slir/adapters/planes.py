@@ -16,7 +16,7 @@ from slir.estimator.tiling import restore_tiled
 from slir.model import Model
 from slir.operators import Operator
 from slir.preprocessing import colour
-from slir.preprocessing.treatment import Treatment, check_model, without_holes
+from slir.preprocessing.treatment import Treatment, check_model, same, without_holes
 from slir.tasks import MIN_SIDE
 
 
@@ -26,7 +26,7 @@ def restore_planes(
     """The planes y of an image, all seen through one operator, where the range is 1: (h, w) -> x in float32.
 
     sigma: of the noise in each of them. model: None takes what ships. Three planes that show one picture are restored
-    as brightness and colour differences, as the tasks do.
+    together, as the tasks do.
     beyond: give x on all of its pixels, also on those that y does not show (a blur with an unknown border).
     """
     planes = [plane.detach().float() for plane in planes]
@@ -39,9 +39,9 @@ def restore_planes(
     if model is not None:
         check_model(model, operator, sigmas, 1.0)
     used = model or default_model(operator)
-    colours = len(planes) in (3, 4) and used.learnt and min(shape) >= MIN_SIDE
+    colours = len(planes) in (3, 4) and used.joint and min(shape) >= MIN_SIDE
     colours = colours and colour.alike(without_holes(planes[:3], operator), sigmas[:3])
-    treatment = Treatment(sigmas, (), colours and not used.joint, colours and used.joint, model)
+    treatment = Treatment(sigmas, joint=colours, grey=colours and same(planes[:3]), model=model)
     if treatment.leaves(operator):
         return planes
     work = restore if beyond and operator.shown(shape) != (0, 0, *x_shape) else restore_tiled

@@ -106,8 +106,8 @@ class Restorer(TransformerMixin, BaseEstimator):
     sigma: of the noise, in pixel values. data_range, channel_axis: as for `slir.denoise`.
     learn: whether `fit` learns a model from the pictures that it is given; False takes the models that ship, and
         nothing has to be fitted.
-    stages, cells, crops, side, random_state: of the cascade that is learnt (`slir.learning.fit_cascade`); None takes
-        what suits the task. device: "cpu" (the default) or "cuda".
+    cells, crops, random_state: of the stage that is learnt (`slir.kernel.fitting.fit_on_top`). device: "cpu" (the
+        default) or "cuda".
 
     Pictures are a list of arrays, which may differ in size, or one array of them.
 
@@ -124,10 +124,8 @@ class Restorer(TransformerMixin, BaseEstimator):
         data_range: float | tuple[float, float] | None = None,
         channel_axis: int | None = None,
         learn: bool = True,
-        stages: int | None = None,
-        cells: int | None = None,
-        crops: int = 64,
-        side: int = 160,
+        cells: int = 512,
+        crops: int = 80,
         random_state: int | np.random.RandomState | None = 0,
         device: str | None = None,
     ):
@@ -136,10 +134,8 @@ class Restorer(TransformerMixin, BaseEstimator):
         self.data_range = data_range
         self.channel_axis = channel_axis
         self.learn = learn
-        self.stages = stages
         self.cells = cells
         self.crops = crops
-        self.side = side
         self.random_state = random_state
         self.device = device
 
@@ -169,10 +165,8 @@ class Restorer(TransformerMixin, BaseEstimator):
             grey,
             operator=self.operator or Identity(),
             sigma=self.sigma / span,
-            stages=self.stages,
             cells=self.cells,
             crops=self.crops,
-            side=self.side,
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
             device=self.device,
         )

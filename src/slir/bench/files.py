@@ -25,6 +25,12 @@ def grey(path: Path) -> np.ndarray:
     return eight_bits((pixels if pixels.ndim == 2 else pixels @ [0.299, 0.587, 0.114]) / 255)
 
 
+def colour(path: Path) -> np.ndarray:
+    """Red, green and blue, (H, W, 3) in [0, 1]; a grey file three times."""
+    pixels = _pixels(path).astype(np.float32) / 255
+    return pixels if pixels.ndim == 3 else np.stack([pixels] * 3, axis=-1)
+
+
 def luma(path: Path) -> np.ndarray:
     """(16 + (65.481 R + 128.553 G + 24.966 B) / 255) / 255."""
     pixels = _pixels(path)

@@ -34,8 +34,11 @@ def restored(case: Case, model: Model, device: str) -> np.ndarray:
     """What a model makes of a case, on the pixels that y shows; known pixels without noise stay as they are."""
     operator = operator_of(case)
     y = torch.from_numpy(case.y).float().to(device)
-    whole = restore(y, operator, model, sigma=case.sigma).x
-    x = operator.crop(whole, (y.shape[0], y.shape[1])).cpu().numpy()
+    if y.ndim == 3:
+        y = y.permute(2, 0, 1)
+    whole = restore(y, operator, model, sigma=case.sigma if y.ndim == 2 else [case.sigma] * len(y)).x
+    x = operator.crop(whole, (y.shape[-2], y.shape[-1])).cpu().numpy()
+    x = x if x.ndim == 2 else np.moveaxis(x, 0, -1)
     return np.where(case.mask, case.y, x) if case.mask is not None and case.sigma == 0 else x
 
 
@@ -62,7 +65,7 @@ class Ours:
     def handles(self, case: Case) -> bool:
         if case.table == "composition":  # it is about the bank of the paper's own configuration
             return self.name == "slir ℓ2" and case.kind in self.kinds
-        return case.kind in self.kinds
+        return case.kind in self.kinds and case.table != "colour"
 
     def prepare(self, group: Group) -> None:
         """Fit. A mask belongs to one image, so inpainting is fitted to each case's own pattern instead."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,16 +19,14 @@ from slir.bench.ours import operator_of
 from slir.bench.peers import PEERS, MissingPackageError
 from slir.bench.peers.base import require
 from slir.bench.protocols import Case, Group, blurred, psnr, shrunk
-from slir.cascade import CellMaps, LearntStage
-from slir.cells import MixtureCells
 from slir.compute import peak_memory
 from slir.defaults import default_model, training_pictures
 from slir.estimator.tiling import restore_tiled
 from slir.fitting import paper_model
+from slir.kernel.network import KernelNetwork
+from slir.kernel.stage import KernelStage
 from slir.model import Model
 from slir.operators import Downsample, Operator
-from slir.patches import PatchGrid
-from slir.views import Similar
 
 NOISE = 25 / 255
 
@@ -167,25 +165,23 @@ def network(own: Case, device: str, times: int) -> None:
 
 
 def work(model: Model, shape: Sequence[int]) -> tuple[float, float]:
-    """Operations and bytes that a cascade needs at least for x of this shape: cells, maps, groups; views read once."""
+    """Operations and bytes that a learnt kernel needs at least for x of this shape: weights and features read once."""
     operations = traffic = 0.0
     for stage in model.stages:
-        if not isinstance(stage, LearntStage) or not isinstance(stage.regression, CellMaps):
-            continue
-        patches = len(PatchGrid((shape[0], shape[1]), stage.size, stage.stride))
-        _, seen, wanted = stage.regression.maps.shape
-        operations += 2 * patches * seen * wanted
-        traffic += 4 * patches * (2 * seen + 2 * wanted)
-        cells = stage.regression.cells
-        if isinstance(cells, MixtureCells):
-            operations += 2 * patches * cells.likelihood.forms.numel()
-        for view in stage.views:
-            if isinstance(view, Similar):
-                k, groups = view.size**2, shape[0] * shape[1] / (view.scale * view.stride) ** 2
-                offsets = (2 * view.radius + 1) ** 2 if view.rematch and view.like is None else 0
-                operations += groups * (4 * view.count * k**2 + k**3 + offsets * 3 * view.stride**2 * 2)
-                traffic += 4 * groups * 4 * view.count * k
+        if isinstance(stage, KernelStage):
+            own = list(_products(stage.network, shape[0] * shape[1]))
+            operations += sum(2 * count for count, _ in own)
+            traffic += sum(4 * numbers for _, numbers in own)
     return operations, traffic
+
+
+def _products(network: KernelNetwork, pixels: int) -> Iterator[tuple[float, float]]:
+    """Multiplications of each convolution on a grey picture, and the numbers that it reads and writes."""
+    for name, layer in network.named_modules():
+        if isinstance(layer, torch.nn.Conv2d | torch.nn.ConvTranspose2d) and "colour" not in name:
+            deep = int(name.split(".")[1]) if name.startswith(("encoder", "decoder")) else 2 * name.startswith("middle")
+            places = pixels / 4 ** (1 + deep)
+            yield places * layer.weight.numel(), places * (layer.in_channels + layer.out_channels)
 
 
 def ceiling(device: str) -> dict[str, float]:

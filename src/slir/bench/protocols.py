@@ -8,6 +8,7 @@ float32 from `torch.Generator().manual_seed(i)`.
 * upsampling: luma of Set5, y = every second pixel of the circular convolution with a Gaussian of standard deviation
   0.8, rounded to 8 bits. PSNR with 2 pixels cut from each side.
 * denoising: Set12, y = x + noise of 15, 25 or 50 over 255, neither clipped nor rounded.
+* colour: CBSD68, y = x + noise of 15, 25 or 50 over 255 on each channel, neither clipped nor rounded.
 * composition: deblurring with kernel 2 of images of the training set, from banks of a stated subject.
 * inpainting (not in the paper): Set12, each pixel kept with probability 0.2, no noise; a lost pixel reads 0 in y.
 * robustness (not in the paper): deblurring with kernel 1, where the method is told another σ or another kernel.
@@ -24,7 +25,7 @@ import torch
 from scipy.ndimage import map_coordinates
 from scipy.signal import fftconvolve
 
-from slir.bench.files import KERNELS, draw, eight_bits, grey, list_images, load_kernel, luma
+from slir.bench.files import KERNELS, colour, draw, eight_bits, grey, list_images, load_kernel, luma
 from slir.errors import FileError, InputError
 
 NOISE_LEVELS = (15, 25, 50)
@@ -152,6 +153,17 @@ def _denoising(data: Path, subset: str) -> Iterator[Group]:
         yield Group("denoising", f"σ={level}", tuple(cases), train)
 
 
+def _colour(data: Path, subset: str) -> Iterator[Group]:
+    files, train = list_images(data, "cbsd68"), list_images(data, "bsds_train")
+    for level in NOISE_LEVELS:
+        cases = []
+        for i in _choose(files, subset, every=8):
+            x = colour(files[i])
+            y = x + np.float32(level / 255) * noise(x.shape, i)
+            cases.append(Case("colour", f"σ={level}", files[i].stem, "denoise", y, x, level / 255))
+        yield Group("colour", f"σ={level}", tuple(cases), train)
+
+
 def _composition(data: Path, subset: str) -> Iterator[Group]:
     files = {path.stem: (i, path) for i, path in enumerate(list_images(data, "bsds_train"))}
     banks = {subject: names[1:] for subject, names in COMPOSITION.items()} | {"hybrid": HYBRID}
@@ -216,6 +228,7 @@ TABLES: dict[str, Callable[[Path, str], Iterator[Group]]] = {
     "deblurring": _deblurring,
     "upsampling": _upsampling,
     "denoising": _denoising,
+    "colour": _colour,
     "composition": _composition,
     "inpainting": _inpainting,
     "robustness": _robustness,

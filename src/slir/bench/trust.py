@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from scipy.stats import spearmanr
 
-from slir.bench.cascades import SHIPPED, Cascade
+from slir.bench.learnt import Learnt
 from slir.bench.ours import operator_of
 from slir.bench.protocols import Case, Group, groups
 from slir.bench.results import write_whole
@@ -19,7 +18,7 @@ from slir.compute import pick_device
 from slir.estimator.tiling import restore_tiled
 from slir.model import Model
 from slir.trust.calibrate import calibrate
-from slir.trust.evidence import box
+from slir.trust.spread import box
 
 TABLES = ("deblurring", "denoising", "upsampling", "inpainting")
 LEVELS = (0.5, 0.8, 0.9, 0.95)
@@ -35,7 +34,7 @@ PATCH = 4
 CALIBRATED = "slir, calibrated for this operator"
 
 
-class Calibrated(Cascade):
+class Calibrated(Learnt):
     """What slir ships, calibrated on training images for the operator and the noise of a group."""
 
     def prepare(self, group: Group) -> None:
@@ -85,7 +84,7 @@ def measured(method: str, table: str, setting: str, cases: Sequence[Case], model
         y = torch.from_numpy(np.asarray(case.y, np.float32)).to(device)
         found = restore_tiled(y, operator, model, sigma=case.sigma, errors=True)
         assert found.error is not None
-        reason = reason or model.trust.reason(operator, case.sigma, found.unit)
+        reason = reason or model.trust.reason(operator, case.sigma)
         target = torch.from_numpy(np.asarray(case.target, np.float32)).to(device)
         cut = (found.x.shape[0] - target.shape[0]) // 2
         inner = (slice(cut, cut + target.shape[0]), slice(cut, cut + target.shape[1]))
@@ -95,7 +94,7 @@ def measured(method: str, table: str, setting: str, cases: Sequence[Case], model
         errors.append(off[counted].cpu().numpy())
         expected.append(guess[counted].cpu().numpy())
         for level, own in zip(LEVELS, widths):
-            own.append((calibration.half_width(guess[counted] / found.unit, level) * found.unit).cpu().numpy())
+            own.append(calibration.half_width(guess[counted], level).cpu().numpy())
     off_all, guess_all = np.concatenate(errors), np.concatenate(expected)
     order = np.argsort(guess_all)
     inside = [off_all <= np.concatenate(own) for own in widths]
@@ -131,21 +130,18 @@ def main(
     subset: str = "all",
     device: str | None = None,
     calibrated: bool = False,
-    fitted: bool = False,
     tables: Sequence[str] | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> list[Row]:
-    """calibrated: also what slir ships, calibrated for the group's own operator and noise on the benchmark's training
-    images. fitted: also cascades that were learnt there. Rows are told as they are done, and written to trust.txt."""
+    """Measure every group of the tables, and write the rows to trust.txt as they are done.
+
+    calibrated: also the model that ships, calibrated for the group's own operator and noise on the benchmark's training
+    images. say: called with each row.
+    """
     chosen = str(pick_device(device))
-    every = frozenset({"deblur", "upsample", "denoise", "inpaint"})
-    shared: dict[str, Any] = {"device": chosen, "cache": out / "fits"}
-    methods = [Cascade(SHIPPED, every, **shared)]
+    methods = [Learnt(device=chosen)]
     if calibrated:
-        methods.append(Calibrated(CALIBRATED, every, **shared))
-    if fitted:
-        large = {"crops": 520, "side": 192, "cells": 200}
-        methods.append(Cascade("slir, benchmark's training images", every, images=200, own=large, **shared))
+        methods.append(Calibrated(CALIBRATED, chosen))
     rows: list[Row] = []
     for table in tables or TABLES:
         for group in groups(table, data, subset=subset):

@@ -51,25 +51,22 @@ def paper(
 
 
 @bench_app.command()
-def cascade(
+def learnt(
     data: Data,
     out: Out = OUT,
-    full: Annotated[bool, typer.Option("--full", help="All images of the large set, not every eighth.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="All images of the large sets, not every eighth.")] = False,
     smoke: Smoke = False,
-    fitted: Annotated[
-        bool, typer.Option("--fitted", help="Fit cascades to the benchmark too: minutes on a GPU, hours without.")
-    ] = False,
     peers: Peers = False,
-    previous: Annotated[bool, typer.Option("--previous", help="Run the paper's configurations too.")] = False,
+    paper: Annotated[bool, typer.Option("--paper", help="Run the paper's configurations too.")] = False,
     table: Tables = None,
     device: options.Device = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Print what the learnt cascades reach: as shipped, and, if asked, fitted to the benchmark's training images.
+    """Print the PSNR of the model that ships, beside the paper's figures.
 
-    Example: slir bench cascade --data datasets --out bench-results
+    Example: slir bench learnt --data datasets --out bench-results
     """
-    from slir.bench.cascades import main
+    from slir.bench.learnt import main
 
     part = "smoke" if smoke else "all" if full else "subset9"
     with progress_bar(quiet=quiet) as progress:
@@ -78,9 +75,8 @@ def cascade(
             out=out,
             subset=part,
             device=device,
-            fitted=fitted,
             peers=peers,
-            previous=previous,
+            paper=paper,
             tables=table or None,
             progress=progress,
         )
@@ -94,9 +90,6 @@ def trust(
     smoke: Smoke = False,
     calibrated: Annotated[
         bool, typer.Option("--calibrated", help="Calibrate for each operator on the benchmark's training images too.")
-    ] = False,
-    fitted: Annotated[
-        bool, typer.Option("--fitted", help="Fit and calibrate on the benchmark's training images too.")
     ] = False,
     table: Tables = None,
     device: options.Device = None,
@@ -113,8 +106,7 @@ def trust(
     def say(text: str) -> None:
         show.done(text, quiet=quiet)
 
-    own = {"calibrated": calibrated, "fitted": fitted}
-    main(data=data, out=out, subset=part, device=device, tables=table or None, say=say, **own)
+    main(data=data, out=out, subset=part, device=device, tables=table or None, say=say, calibrated=calibrated)
 
 
 @bench_app.command()

@@ -43,29 +43,15 @@ def fit(
         str | None, typer.Option(metavar="PERCENT%", help="Instead of --mask: this share of the pixels, at random.")
     ] = None,
     method: Annotated[
-        Literal["cascade", "kernel", "paper"],
-        typer.Option(
-            help="cascade: learnt stages, for any blur, filter or mask unless one is named; kernel: one stage, in "
-            "closed form, on top of a network; paper: a bank."
-        ),
-    ] = "cascade",
+        Literal["kernel", "paper"],
+        typer.Option(help="kernel: one stage in closed form on top of the learnt kernel; paper: a bank of patches."),
+    ] = "kernel",
     base: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="kernel: a model with a learnt kernel, in place of the one that ships."),
     ] = None,
-    crops: Annotated[
-        int | None,
-        typer.Option(
-            min=4, help="cascade, kernel: how many crops to learn from, by default 64 and 80. More are better."
-        ),
-    ] = None,
-    cells: Annotated[
-        int | None,
-        typer.Option(min=1, help="cascade, kernel: kinds of patches that are told apart, by default 100 and 512."),
-    ] = None,
-    stages: Annotated[
-        int | None, typer.Option(min=1, help="cascade: how many; by default what suits the task.")
-    ] = None,
+    crops: Annotated[int, typer.Option(min=4, help="kernel: number of crops to learn from. More are better.")] = 80,
+    cells: Annotated[int, typer.Option(min=1, help="kernel: number of kinds of patches, each with its own map.")] = 512,
     loss: Annotated[
         Literal["euclidean", "squared"],
         typer.Option(help="paper: how patches are compared; euclidean is sharper, squared faster."),
@@ -82,7 +68,7 @@ def fit(
         str | None,
         typer.Option(
             metavar="local[:N]|ADDRESS",
-            help="kernel, cascade: learn on a Dask cluster: on N processes of this machine, or on the workers of the "
+            help="kernel: learn on a Dask cluster: on N processes of this machine, or on the workers of the "
             "scheduler at ADDRESS (tcp://host:8786). The model is the same.",
         ),
     ] = None,
@@ -95,8 +81,7 @@ def fit(
 
     A handful of sharp, noise-free pictures is enough, of the kind that the model is to restore: text, cells, faces,
     stars. Without --psf, --gaussian, --motion, --defocus, --antialias, --mask or --missing it serves any blur, filter
-    or mask; with one it does better on that. It takes minutes on a laptop; --crops and --cells make it quicker or
-    better. Pass the file to --model.
+    or mask; with one it does better on that. It takes about a minute on a laptop. Pass the file to --model.
 
     Examples:
 
@@ -104,7 +89,6 @@ def fit(
     slir fit photos/ -o shaken.safetensors --task deblur --psf psf.png --sigma 1%
     slir fit photos/ -o large.safetensors --task upsample --factor 3 --crops 200
     slir fit scans/ -o holes.safetensors --task inpaint --missing 80%
-    slir fit scans/ -o scans.safetensors --task denoise --method kernel
     slir fit photos/ -o paper.safetensors --task denoise --method paper --sigma 25
     slir fit photos/ -o mine.safetensors --task deblur --crops 1000 --cluster tcp://10.0.0.1:8786
     """
@@ -140,17 +124,9 @@ def fit(
 
         operator = degradation.operator(whole=method == "paper")
         settings: dict[str, Any] = {"loss": loss, "weights": weights, "m": patches}
-        if method == "cascade":
-            crops = 64 if crops is None else crops
-            cells = 100 if cells is None else cells
-            settings = {"crops": crops, "cells": cells, "stages": stages, "cluster": cluster}
         if method == "kernel":
-            from slir.kernel.fitting import CELLS, DRAWS
-
-            crops = DRAWS if crops is None else crops
             names = [path.name for path in paths]
-            settings = {"base": base, "draws": crops, "cells": cells or CELLS, "names": names, "cluster": cluster}
-        if method != "paper":
+            settings = {"base": base, "crops": crops, "cells": cells, "names": names, "cluster": cluster}
             settings["progress"] = progress or None
         with options.as_options():
             model = slir.fit(

@@ -106,8 +106,7 @@ def _image_text(found: dict[str, Any]) -> str:
 
 _UNITS = {
     "sigma": " of the range",
-    "held_out_psnr": " dB on held-out crops",
-    "inside_slir": " (all models that ship, as in sidecars)",
+    "inside_slir": " (the kernel that ships, as in sidecars)",
 }
 
 
@@ -123,7 +122,8 @@ def _model_text(found: dict[str, Any]) -> str:
         ("bank", "bank"),
         ("images", "images"),
         ("crops", "crops"),
-        ("held_out_psnr", "PSNR by stage"),
+        ("weights", "weights"),
+        ("steps", "training steps"),
         ("intervals", "intervals"),
         ("slir", "made by slir"),
         ("sha256", "sha256"),
@@ -132,6 +132,8 @@ def _model_text(found: dict[str, Any]) -> str:
         if name in found:
             value = found[name]
             text = ", ".join(f"{each:.4g}" for each in value) if isinstance(value, list) else f"{value}"
+            if isinstance(value, dict):
+                text = ("\n" + 18 * " ").join(f"{task}: {each}" for task, each in value.items())
             text += _UNITS.get(name, "")
             rows.append(f"  {label:<15} {text}")
     return "\n".join(rows)

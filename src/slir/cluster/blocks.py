@@ -77,7 +77,7 @@ class Plan:
         return {"data_range": self.data_range, "channel_axis": -1 if self.colour else None, "device": device}
 
     def decide(self, pixels: np.ndarray, operator: Operator, *, blind: bool = False) -> Decision:
-        return decide_once(pixels, operator, self.sigma, self.size, model=self.model, blind=blind, **self.frame)
+        return decide_once(pixels, operator, self.sigma, model=self.model, blind=blind, **self.frame)
 
 
 def decide(pixels: np.ndarray, missing: np.ndarray | None = None, *, plan: Plan) -> np.ndarray:

@@ -123,13 +123,10 @@ def lead_model(work: streams.Work, source: io.Source) -> Model:
 
 
 def decide(token: str, plane: int) -> tuple[Decision, tuple[str, ...]]:
-    """What is the same for all tiles of a plane, from a sample and from its own test; and warnings."""
+    """What is the same for all tiles of a plane, from a sample; and warnings."""
     bench = _bench(token)
-    with caught() as told:
-        with using_threads(1):
-            windows = streams.Windows(bench.source, plane, bench.work, errors=bench.kit.job.error_map)
-        with using_threads(bench.kit.job.threads):
-            windows.test()
+    with caught() as told, using_threads(1):
+        windows = streams.Windows(bench.source, plane, bench.work, errors=bench.kit.job.error_map)
     return windows.decision.light(), told()
 
 

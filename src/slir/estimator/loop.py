@@ -7,23 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from math import lcm
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from slir.kernel.stage import KernelStage
+from slir.estimator.start import smooth_start
+from slir.estimator.state import State
+from slir.kernel.cell_ridge import CellRidgeStage
 from slir.model import AnyStage, ImageQuadratic, Model, Stage, aggregate
 from slir.operators import Identity, Mask, Operator
 from slir.preprocessing.arrays import is_lazy
 from slir.solvers.admm import Dual
 from slir.solvers.solution import Solution, Verdict
 from slir.solvers.system import System
-from slir.trust.evidence import box
-from slir.trust.record import expected_error_map
-from slir.views import Similar, State
+from slir.trust.intervals import log_square
+from slir.trust.spread import box, weights_spread
 
 AROUND = 3
 """Radius of the squares in which what is left over is compared with the noise."""
@@ -39,14 +38,12 @@ class Restoration:
     """x: (H, W), on x's own pixels (`operator.crop` gives the part that y shows). stats: one dict a stage.
 
     residual: root mean square of y − Bx, where y shows anything; of channels restored together (C, H, W), one each.
-    unit: of the loop.
     error: root mean square error to expect at each pixel of x, where that was asked for and the model can say it.
     """
 
     x: Tensor
     stats: list[dict[str, Any]] = field(default_factory=list)
     residual: Any = float("nan")
-    unit: float = 1.0
     error: Tensor | None = None
 
     def channels(self) -> list[Restoration]:
@@ -63,7 +60,6 @@ def restore(
     model: Model,
     *,
     sigma: float | Sequence[float] = 0.0,
-    unit: float | None = None,
     generator: torch.Generator | None = None,
     progress: Progress | None = None,
     observe: Callable[[int, Tensor], None] | None = None,
@@ -71,13 +67,11 @@ def restore(
 ) -> Restoration:
     """Restore one plane y (h, w) with values in [0, 1], seen through `operator`, by the stages of `model`.
 
-    y: a model with a learnt kernel also takes channels (C, h, w), which it sees together.
-    sigma: of the noise, range 1; one for each channel. Learnt stages go by it; the paper's were fitted to theirs.
-    unit: of a cascade's loop, where it is known already.
-    observe: called as observe(t, x) with the estimate that stage t is about to see, and once more with the last one. Of
-        a cascade that is z, in which its patches agree: x stays close to y until the last stage where B is I.
-    errors: say which error to expect at each pixel (`slir.trust`). `restore_tiled` goes on to the
-        picture's own test, without which it may be further off.
+    y: a model with a learnt kernel also takes channels (C, h, w), which it restores together.
+    sigma: of the noise, range 1; one for each channel. The paper's stages were fitted to one noise level.
+    observe: called as observe(t, x) with the estimate before stage t, and once more with the last one. With a learnt
+        kernel that is z, the average of the patches.
+    errors: give the error to expect at each pixel (`slir.trust`).
 
     Of a y that is an array of Dask, x is one too, on the pixels that y shows, and there are no stats.
     """
@@ -87,21 +81,16 @@ def restore(
         mask = operator.missing if isinstance(operator, Mask) else None
         lazy = restore_lazily(y, lambda shape: operator, sigma, model=model, data_range=1.0, mask=mask)  # type: ignore[arg-type]
         return Restoration(lazy)
-    shape = operator.x_shape((y.shape[-2], y.shape[-1]))
-    state = begin(in_whole_blocks(y, operator, model), operator, model, per_channel(sigma, y), unit)
-
-    def shown(x: Tensor) -> Tensor:
-        return x[..., : shape[0], : shape[1]] * state.unit
-
+    state = begin(y, operator, model, per_channel(sigma, y))
     dual = Dual() if model.splitting == "admm" else None
     stats: list[dict[str, Any]] = []
     for number, stage in enumerate(model.stages):
         if progress:
             progress(number, len(model.stages), "restoring")
         if observe:
-            observe(number, shown(state.z if model.learnt else state.x))
-        telling = errors and tells_errors(model, number)
-        state, measured = advance(state, stage, dual=dual, generator=generator, telling=telling)
+            observe(number, state.z if model.learnt else state.x)
+        asked = errors and gives_errors(model, number)
+        state, measured = advance(state, stage, dual=dual, generator=generator, errors=asked)
         stats.append(measured)
         if dual is None and measured["x_steps"] == 0 and _only_tighter(stage, model.stages[number + 1 :]):
             break
@@ -109,11 +98,10 @@ def restore(
     if progress:
         progress(len(model.stages), len(model.stages), "restoring")
     if observe:
-        observe(len(model.stages), shown(state.x))
+        observe(len(model.stages), state.x)
     squares = operator.residual(state.y, state.x).square().mean((-2, -1)) / operator.observed_fraction
-    residual = (squares.sqrt() * state.unit).tolist()
     error = expected_error_map(state, model, exact=not bool(torch.as_tensor(sigma).any())) if errors else None
-    return Restoration(shown(state.x), stats, residual, state.unit, None if error is None else shown(error))
+    return Restoration(state.x, stats, squares.sqrt().tolist(), error)
 
 
 def per_channel(sigma: float | Sequence[float], y: Tensor) -> Any:
@@ -124,31 +112,47 @@ def per_channel(sigma: float | Sequence[float], y: Tensor) -> Any:
     return sigmas.expand(len(y), 1, 1)
 
 
-def in_whole_blocks(y: Tensor, operator: Operator, model: Model) -> Tensor:
-    """y (h, w), gone on mirrored until it is made of whole blocks of the pixels that coarse views average; where y and
-    x are not the same image, as it is.
+def begin(y: Tensor, operator: Operator, model: Model, sigma: Any) -> State:
+    """x⁽⁰⁾: y itself where B is the identity, else a smooth image that explains y; the operator's guess for the paper's
+    stages."""
+    if isinstance(operator, Identity) or not model.learnt:
+        x = operator.guess(y)
+    else:
+        flat = y.reshape(-1, *y.shape[-2:])
+        sigmas = torch.as_tensor(sigma).expand((*y.shape[:-2], 1, 1)).reshape(-1).tolist()
+        x = torch.stack([smooth_start(operator, plane, own) for plane, own in zip(flat, sigmas)])
+        x = x.reshape(*y.shape[:-2], *x.shape[-2:])
+    return State(y, operator, x, x, sigma)
 
-    Elsewhere than on their beginning a coarse view has a form that no map has learnt from: of an odd number of rows the
-    last one would be restored worse than it came. What is added is cut away in the end.
+
+def gives_errors(model: Model, number: int) -> bool:
+    """Whether a stage gives the error to expect: the last one, but for a closed-form stage on top of it."""
+    return all(isinstance(stage, CellRidgeStage) for stage in model.stages[number + 1 :])
+
+
+def raw_error(state: State, model: Model) -> Tensor:
+    """The root mean square error that the last stage expects, before calibration: the network's own, or the spread of a
+    bank's weights."""
+    last = model.stages[-1]
+    if isinstance(last, Stage):
+        return weights_spread(state.x, last).sqrt()
+    assert state.error is not None  # it was asked for
+    return state.error
+
+
+def expected_error_map(state: State, model: Model, *, exact: bool = False) -> Tensor | None:
+    """The root mean square error to expect at each pixel of x̂; None for a learnt model that is not calibrated.
+
+    exact: whether known pixels came without noise.
     """
-    views = (view for stage in model.stages for view in getattr(stage, "views", ()) if isinstance(view, Similar))
-    block = lcm(*(view.scale for view in views))
-    rows, cols = (-length % block for length in y.shape[-2:])
-    if not isinstance(operator, Identity) or (rows, cols) == (0, 0) or rows >= y.shape[0] or cols >= y.shape[1]:
-        return y
-    return F.pad(y[None, None], (0, cols, 0, rows), mode="reflect")[0, 0]
-
-
-def begin(y: Tensor, operator: Operator, model: Model, sigma: float, unit: float | None = None) -> State:
-    """x⁽⁰⁾ and the unit of the loop, as the first stage wants them."""
-    return model.stages[0].opening(y, operator, sigma, unit)
-
-
-def tells_errors(model: Model, number: int) -> bool:
-    """Whether errors to expect are told from what a stage does: the last with a network, and the last of all."""
-    rest = model.stages[number + 1 :]
-    network = isinstance(model.stages[number], KernelStage)
-    return not rest or (network and not any(isinstance(stage, KernelStage) for stage in rest))
+    if model.learnt and model.trust is None:
+        return None
+    error = raw_error(state, model)
+    if model.trust is not None:
+        error = model.trust.calibration.error(log_square(error))
+    if exact and isinstance(state.operator, Mask):
+        error = error * state.operator.missing.to(error)
+    return error
 
 
 def advance(
@@ -157,17 +161,14 @@ def advance(
     *,
     dual: Dual | None = None,
     generator: torch.Generator | None = None,
-    telling: bool = False,
+    errors: bool = False,
 ) -> tuple[State, dict[str, Any]]:
-    """One turn: describe, pull, solve. Also what was measured on the way.
-
-    telling: keep what errors to expect are told from (`tells_errors`)."""
+    """One stage: z-update and x-update; and its statistics. errors: keep the error to expect (`gives_errors`)."""
     if state.x.ndim > 2 and not getattr(stage, "joint", False):
         return _advance_brightness(state, stage, generator), {"x_steps": 0, "x_residual": 0.0}
-    state = replace(state, told=state.told or {} if telling else None)
     grid = stage.grid((state.x.shape[-2], state.x.shape[-1]))
     if dual is None or not isinstance(stage, Stage):
-        quadratic, state = stage.z_update(state, grid, generator)  # what is known at each patch, and what it asks for
+        quadratic, state = stage.z_update(state, grid, generator, errors=errors)
     else:
         pull = dual.pull(stage, stage.describe(state.x, grid), grid.extract(state.x), generator)
         quadratic = aggregate(grid, [(slice(None), pull)])
@@ -196,8 +197,8 @@ def brightness(state: State) -> State:
     """The mean of the channels, as a stage that sees one plane takes it; a state of one plane as it is."""
     if state.x.ndim == 2:
         return state
-    kept = {name: image.mean(0) for name, image in state.kept.items()}
-    return replace(state, x=state.x.mean(0), z=state.z.mean(0), kept=kept)
+    seen = None if state.seen is None else state.seen.mean(0)
+    return replace(state, x=state.x.mean(0), z=state.z.mean(0), seen=seen)
 
 
 def finished(state: State, model: Model) -> State:
@@ -212,7 +213,7 @@ def residual_correction(state: State) -> Tensor:
         x + (y − x) L/(L + 1),    L = max(0, mean of (y − x)²/σ² around a pixel − CHI2_THRESHOLD)
 
     It is the x-update with an error of x that y itself shows, Lσ². In pictures like those that were learnt from there
-    is hardly such a place. But stars and drawings have edges of thousands of σ, which no cell has ever seen.
+    is hardly such a place. But stars and drawings have edges of thousands of σ.
     """
     left = state.y - state.x
     excess = box(left.square(), AROUND).div_(state.sigma**2).sub_(CHI2_THRESHOLD).clamp_(min=0)
@@ -248,7 +249,7 @@ def x_update(state: State, quadratic: ImageQuadratic, stage: AnyStage) -> tuple[
     z = moment / diagonal
     if gamma == 0:
         return Solution(z, Verdict.CONVERGED, {"steps": 0, "residual": 0.0}), z
-    tolerance, start = stage.begin(state, z)
+    tolerance, start = stage.solve_from(state, z)
     target = tolerance * float(diagonal.mean().abs()) * z.numel() ** 0.5
     system = System(state.operator, gamma, diagonal)
     return system.explain(state.y, start, moment=moment, target=target), z

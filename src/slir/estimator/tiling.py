@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from slir.cascade import LearntStage
 from slir.compute import chunks, memory_for_tiles
 from slir.estimator.loop import Progress, Restoration, restore
 from slir.kernel.network import MULTIPLE
@@ -23,22 +22,14 @@ from slir.kernel.stage import KernelStage
 from slir.model import Model, Stage
 from slir.operators import Operator
 from slir.operators.base import Shape
-from slir.trust.evidence import REACH, spread_stride
-from slir.trust.record import tested
-from slir.views import Similar
-
-HELD = 45
-"""Numbers a pixel that restoring it holds on a CPU, at most. Small tiles are safe but are half halo."""
+from slir.trust.spread import spread_stride
 
 KERNEL_HELD = 190
-"""The same with a learnt kernel, whose features are held in all scales."""
+"""Numbers a pixel that a learnt kernel holds, whose features are kept in all scales."""
 
-FAR = 3
-"""Stages in a row through which an edge's harm is passed on as far as they look. A stage takes it from one of many like
-patches, seldom the farthest, and shares it out: with three tiles are within 5e-5 of the whole, with two within 2e-4."""
-
-KERNEL_HALO = 96, 128
-"""Halo of a learnt kernel, for one stage and for several: tiles then agree with the whole to 2e-6 and 7e-5."""
+FELT = 0.75
+"""Share of a network's reach up to which an edge is felt in one stage, by more than 2e-6. Over five stages it is felt
+by more than 7e-5 up to the whole reach."""
 
 LEAST = 64
 """Smallest side of a tile without its halo: smaller ones are nearly all halo."""
@@ -62,7 +53,7 @@ def restore_tiled(
     (circular borders, linear maps of one's own), and ADMM, whose dual variables are of the whole, are restored whole.
     stats: of the tiles one after the other.
     observe: called with the estimate after each stage, or, in tiles, with what is done of it after each of them.
-    errors: say which error to expect at each pixel, after the picture's own test (`slir.trust.own_test`).
+    errors: give the error to expect at each pixel.
     """
     shape = (y.shape[-2], y.shape[-1])
     side = tile_side(model, y.device, shape, operator) if tile is None else tile
@@ -71,11 +62,8 @@ def restore_tiled(
         look = None if observe is None else _after_stages(observe, operator, shape)
         told: dict[str, Any] = {"generator": generator, "progress": progress, "observe": look, "errors": errors}
         whole = restore(y, operator, model, sigma=sigma, **told)
-        x, error = operator.crop(whole.x, shape), None
-        if whole.error is not None:
-            error = tested(x, operator.crop(whole.error, shape), operator, model, sigma, whole.unit)  # type: ignore[arg-type]
-        return replace(whole, x=x, error=error)
-    unit = 1.0 if y.ndim > 2 else model.stages[0].unit(operator, sigma, operator.x_shape(shape))  # type: ignore[arg-type]
+        error = None if whole.error is None else operator.crop(whole.error, shape)
+        return replace(whole, x=operator.crop(whole.x, shape), error=error)
     scale = operator.scale
     x = y.new_empty(*y.shape[:-2], scale * shape[0], scale * shape[1])
     if observe is not None:  # until its turn comes, a tile shows what there is without any work
@@ -90,7 +78,6 @@ def restore_tiled(
             piece.operator,
             model,
             sigma=sigma,
-            unit=unit,
             generator=generator,
             progress=_share(progress, number, len(pieces)),
             errors=errors,
@@ -108,10 +95,8 @@ def restore_tiled(
             observe(x)
         misfit = piece.operator.residual(y[..., *piece.seen], part.x)[..., *piece.within]
         squares += misfit.double().square().sum((-2, -1))
-    if error is not None:  # once, of the whole: tiles would differ
-        error = tested(x, error, operator, model, sigma, unit)  # type: ignore[arg-type]
     residual = (squares / (operator.observed_fraction * shape[0] * shape[1])).sqrt().tolist()
-    return Restoration(x, stats, residual, unit, error)
+    return Restoration(x, stats, residual, error)
 
 
 @dataclass(frozen=True)
@@ -162,26 +147,21 @@ def period(model: Model) -> int:
         steps.append(MULTIPLE if isinstance(stage, KernelStage) else stage.stride)
         if isinstance(stage, Stage):
             steps.append(spread_stride(stage))
-        if isinstance(stage, LearntStage):
-            steps += [view.stride * view.scale for view in stage.views if isinstance(view, Similar)]
     return lcm(*steps)
 
 
 def halo(model: Model, operator: Operator) -> int:
     """How far from a tile's edge, in pixels of x, its result is no longer felt.
 
-    A stage passes on what it sees through its patches, and looks for like ones farther away, though not each time as
-    far as it can; the x-update feels an edge some PSFs away.
+    A stage passes on what it sees through its patches, and so does the spread of its weights; the x-update feels an
+    edge some PSFs away.
     """
-    if isinstance(model.stages[0], KernelStage):
-        once, often = KERNEL_HALO
-        return once if len(model.stages) == 1 else max(often, once + 4 * operator.reach)
-    looks = []
-    for stage in model.stages:
-        similar = [view for view in getattr(stage, "views", ()) if isinstance(view, Similar)]
-        looks.append(max((view.scale * (view.radius + (view.like or view.size)) for view in similar), default=0))
-    felt = sum(stage.size for stage in model.stages) + sum(sorted(looks)[-FAR:]) + 4 * operator.reach
-    return max(felt, REACH if model.trust is None else model.trust.errors.reach)
+    first = model.stages[0]
+    if isinstance(first, KernelStage):
+        reach = first.network.reach
+        once = int(FELT * reach)
+        return once if len(model.stages) == 1 else max(reach, once + 4 * operator.reach)
+    return sum(stage.size for stage in model.stages) + model.stages[-1].size + 4 * operator.reach
 
 
 def _margin(model: Model, operator: Operator) -> int:
@@ -193,13 +173,8 @@ def _margin(model: Model, operator: Operator) -> int:
 def tile_side(model: Model, device: torch.device, shape: Shape, operator: Operator) -> int:
     """The side of tiles for a y of this shape, in pixels of x, halo not counted: the largest whose restoration, halo
     and all, fits into the memory that tiles may take. As few tiles as can be see least of the image twice."""
-    numbers = 0.0
-    for stage in model.stages:
-        views = len(stage.views) if isinstance(stage, LearntStage) else 1
-        numbers = max(numbers, 40 + 4 * views + 3 * stage.size**2 / stage.stride**2)
-    # On a CPU patches are cut out of few rows at a time: what is held are images, 35 of them where it was measured.
-    numbers = HELD if device.type == "cpu" and model.learnt else numbers
-    numbers = KERNEL_HELD if model.joint else numbers
+    numbers = max(44 + 3 * stage.size**2 / stage.stride**2 for stage in model.stages)
+    numbers = KERNEL_HELD if model.learnt else numbers
     room = memory_for_tiles(device) / (4 * numbers)
     unit, margin = operator.scale * period(model), operator.scale * _margin(model, operator)
     lengths = [operator.scale * length for length in shape]

@@ -21,8 +21,6 @@ from slir.operators import Mask, Operator
 from slir.outcome import SILENT, Outlook
 from slir.preprocessing.arrays import Canvas, DataRange, canvas, check_filled
 from slir.preprocessing.treatment import Restored, Treatment, settle
-from slir.trust.own_test import Correction
-from slir.trust.record import what_test_says
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,17 +28,12 @@ class Decision:
     """What is the same for all windows of a plane.
 
     operator: B of the whole; for inpainting, whose windows have masks of their own, any mask.
-    treatment: noise, colours, and the model. units: of the loop, one for each plane that is restored; None for models
-    that have none. ranges: the pixel values that are restored as 0 and 1, of each channel.
-    corrections: what the plane's own test says of errors to expect, for each plane that is restored, where these are
-    asked for.
+    treatment: noise, colours, and the model. ranges: the pixel values that are restored as 0 and 1, of each channel.
     """
 
     operator: Operator
     treatment: Treatment
-    units: tuple[float, ...]
     ranges: tuple[tuple[float, float], ...]
-    corrections: tuple[Correction | None, ...] = ()
 
     @property
     def spans(self) -> list[float]:
@@ -61,7 +54,6 @@ def decide_once(
     pixels: np.ndarray,
     operator: Operator,
     sigma: float | str,
-    size: tuple[int, int],
     *,
     model: Model | None,
     data_range: DataRange,
@@ -69,7 +61,7 @@ def decide_once(
     device: torch.device,
     blind: bool = False,
 ) -> Decision:
-    """Decide from `pixels`: a plane of this size, or the windows of it that `sample` names, one below the other.
+    """Decide from `pixels`: a plane, or the windows of it that `sample` names, one below the other.
 
     A mask is that of these pixels. blind: whether all of them are missing.
     """
@@ -77,10 +69,7 @@ def decide_once(
     if model is not None:
         check_filled(array, data_range)
     frame, _, treatment = settle(frame, array, operator, sigma, model, device, blind=blind)
-    shape = operator.missing.shape if isinstance(operator, Mask) else operator.x_shape(size)
-    first = treatment.model_for(operator, device).stages[0]
-    units = [first.unit(operator, noise, (shape[0], shape[1])) for noise in treatment.noises()]
-    return Decision(operator, treatment, tuple(units), frame.ranges)
+    return Decision(operator, treatment, frame.ranges)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,34 +110,6 @@ def restore_window(
     return RestoredWindow(image, found, np.asarray(outlook.map(image)), outlook.reason)
 
 
-def decide_errors(
-    pixels: np.ndarray,
-    operator: Operator,
-    decision: Decision,
-    part: tuple[slice, slice],
-    *,
-    data_range: DataRange,
-    channel_axis: int | None,
-    device: torch.device,
-    generator: torch.Generator | None = None,
-) -> Decision:
-    """The decision with what the plane's own test says, which its middle takes for all of it.
-
-    pixels: a window, seen through its own `operator`. part: where the plane's `slir.trust.own_test.middle` lies in it,
-    on x's pixels.
-    """
-    _, planes = _planes(pixels, decision, data_range, channel_axis, device)
-    outcomes = _restored(planes, operator, decision, generator, errors=True).outcomes
-    seen = operator if isinstance(operator, Mask) else decision.operator
-    corrections = []
-    for number, (outcome, noise) in enumerate(zip(outcomes, decision.treatment.noises())):
-        model, found = decision.treatment.model_for(decision.operator, device, number), None
-        if outcome.error is not None:
-            found = what_test_says(outcome.x, outcome.error, part, seen, model, noise, outcome.unit)
-        corrections.append(found)
-    return replace(decision, corrections=tuple(corrections))
-
-
 def _planes(
     pixels: np.ndarray, decision: Decision, data_range: DataRange, channel_axis: int | None, device: torch.device
 ) -> tuple[Canvas, list[Tensor]]:
@@ -164,12 +125,9 @@ def _restored(
     shape = (planes[0].shape[0], planes[0].shape[1])
 
     def one(plane: Tensor, model: Model, noise: Any, number: int) -> Restoration:
-        asked: dict[str, Any] = {"sigma": noise, "unit": decision.units[number], "generator": generator}
-        outcome = retry_on_oom(partial(restore, plane, operator, model, errors=errors, **asked), plane.device)
+        asked: dict[str, Any] = {"sigma": noise, "generator": generator, "errors": errors}
+        outcome = retry_on_oom(partial(restore, plane, operator, model, **asked), plane.device)
         error = None if outcome.error is None else operator.crop(outcome.error, shape)
-        correction = decision.corrections[number] if decision.corrections else None
-        if error is not None and correction is not None:
-            error = correction.apply(error)
         return replace(outcome, x=operator.crop(outcome.x, shape), error=error)
 
     return decision.treatment.restore(planes, decision.operator, one)

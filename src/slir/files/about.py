@@ -13,7 +13,9 @@ import numpy as np
 from slir import io
 
 if TYPE_CHECKING:
+    from slir.kernel.learnt import LearntKernel
     from slir.model import Model
+    from slir.trust.record import Trust
 
 MODEL_SUFFIX = ".safetensors"
 BAND = 2**24
@@ -57,11 +59,11 @@ def about_image(path: Path, *, noise: bool = False) -> dict[str, Any]:
 
 
 def about_model(path: Path) -> dict[str, Any]:
-    """What a model was learnt for and from, and how well it does."""
-    import slir
+    """What a model, or a learnt kernel, was learnt for and from, and what its intervals hold for."""
     from slir.files.staging import digest
+    from slir.io.models import is_kernel, load, load_kernel
 
-    facts = model_facts(slir.load(path, device="cpu"))
+    facts = _kernel_facts(load_kernel(path)) if is_kernel(path) else model_facts(load(path, device="cpu"))
     return {"path": str(path), "kind": "model", **facts, "sha256": digest(path), **_inside(path), "bytes": _bytes(path)}
 
 
@@ -78,6 +80,21 @@ def _inside(path: Path) -> dict[str, str]:
         return {"inside_slir": shipped_hash()} if place.samefile(path) else {}
 
 
+def _kernel_facts(kernel: LearntKernel) -> dict[str, Any]:
+    """The facts of a learnt kernel, which serves all tasks."""
+    own = kernel.provenance
+    found: dict[str, Any] = {
+        "method": "kernel",
+        "task": "restore",
+        "weights": sum(weight.numel() for weight in kernel.network.parameters()),
+        "images": own.get("pictures"),
+        "steps": own.get("steps"),
+        "intervals": {task: _calibrated(trust) for task, trust in kernel.trust.items()},
+        "slir": own.get("slir"),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
 def model_facts(model: Model) -> dict[str, Any]:
     """The same of a model in memory."""
     from slir.model import Stage
@@ -87,31 +104,27 @@ def model_facts(model: Model) -> dict[str, Any]:
     operator = family.get("operator", {})
     first = model.stages[0]
     found: dict[str, Any] = {
-        "method": own.get("method", "cascade" if model.learnt else "paper"),
-        "task": family.get("kind") or _TASKS.get(operator.get("kind"), operator.get("kind")),
+        "method": own.get("method", "kernel" if model.learnt else "paper"),
+        "task": family.get("kind") or _TASKS.get(operator.get("kind"), operator.get("kind", "restore")),
         "learnt_for": family.get("family") or operator.get("kind"),
         "sigma": family.get("sigma", [family["low"], family["high"]] if "low" in family else None),
         "factor": family.get("factor", operator.get("factor")),
         "stages": len(model.stages),
         "patch": first.size,
-        "cells": own.get("plan", {}).get("cells"),
+        "cells": own.get("cells"),
         "bank": len(first.prior.bank) if isinstance(first, Stage) else None,
         "images": len(own["images"]) if isinstance(own.get("images"), list) else own.get("images"),
         "crops": own.get("crops"),
         "seed": own.get("seed", made_for.get("seed")),
-        "held_out_psnr": own.get("held_out_psnr"),
-        "intervals": _calibrated(model),
+        "intervals": _calibrated(model.trust),
         "slir": own.get("slir"),
     }
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _calibrated(model: Model) -> str:
-    """What the model's intervals hold for, in words."""
-    from slir.trust.record import Trust
-
-    trust = model.trust
-    if not isinstance(trust, Trust):
+def _calibrated(trust: Trust | None) -> str:
+    """What the intervals hold for, in words."""
+    if trust is None:
         return "not calibrated"
     family = trust.what.get("family", {})
     for_what = "one operator" if family.get("operator") else "the whole task"

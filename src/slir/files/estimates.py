@@ -23,7 +23,7 @@ LEAST, MOST = 64, 1024
 BASE = 450 * 2**20
 """Bytes that Python, torch and a model take."""
 
-PER_PIXEL = 500
+PER_PIXEL = 760
 """Bytes that a pixel of the result takes while it is restored, up to the size of a tile."""
 
 

@@ -9,7 +9,6 @@ inpainting is what fills them for good.
 
 from __future__ import annotations
 
-import contextlib
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,9 +20,9 @@ import torch
 
 from slir import tasks
 from slir.compute import pick_device
-from slir.errors import FullError, InputError, SlirWarning
-from slir.estimator.tiling import Piece, cut, piece_around, scaled, tile_side
-from slir.estimator.windows import Decision, RestoredWindow, decide_errors, decide_once, restore_window
+from slir.errors import InputError, SlirWarning
+from slir.estimator.tiling import Piece, cut, scaled, tile_side
+from slir.estimator.windows import Decision, RestoredWindow, decide_once, restore_window
 from slir.io import Picture, Sink, Source
 from slir.model import Model
 from slir.noise import estimate_sigma
@@ -31,7 +30,6 @@ from slir.operators import Downsample, Identity, Mask, Operator
 from slir.outcome import UNTOUCHED
 from slir.preprocessing.arrays import DataRange
 from slir.preprocessing.treatment import Restored, Treatment, sample
-from slir.trust import own_test
 
 if TYPE_CHECKING:
     from slir.trust.explain import Explanation
@@ -181,7 +179,6 @@ def _by_windows(source: Source, plane: int, sink: Sink, work: Work, progress: Pr
     lead = windows.decision.treatment.model_for(windows.decision.operator, windows.device)
     side = tile_side(lead, windows.device, source.size, work.operator(source.size))
     pieces = pieces_of(source.size, work, lead, side)
-    windows.test()
     found = []
     for number, piece in enumerate(pieces):
         if progress is not None:
@@ -250,42 +247,13 @@ class Windows:
         told: dict[str, Any] = {"data_range": self.work.data_range, "channel_axis": self.axis, "device": self.device}
         pixels = np.concatenate(blocks)
         told |= {"model": self.work.model, "blind": blind}
-        return decide_once(pixels, operator, self.work.sigma, self.source.size, **told)
+        return decide_once(pixels, operator, self.work.sigma, **told)
 
     def _block(self, window: Window) -> tuple[np.ndarray, np.ndarray]:
         """Pixels of a window, an inconspicuous value where they are missing; and where that is."""
         pixels = self.source.read(self.plane, *window).pixels
         missing = self.work.blank(pixels, *window)
         return covered(pixels, missing), missing
-
-    def test(self) -> None:
-        """The plane's own test, by its middle, where errors are asked for and the model has learnt what it says. Where
-        it cannot be done, errors stay as they are expected without it."""
-        decision, size, factor = self.decision, self.source.size, self.work.factor
-        if not self.errors or decision.treatment.leaves(decision.operator):
-            return
-        lead = decision.treatment.model_for(decision.operator, self.device)
-        told = zip(decision.treatment.noises(), decision.units)
-        if (
-            lead.trust is None
-            or lead.trust.own is None
-            or all(lead.trust.reason(decision.operator, noise, unit or 1.0) for noise, unit in told)
-        ):
-            return
-        wanted = own_test.middle((factor * size[0], factor * size[1]))
-        coarse = [slice(axis.start // factor, -(-axis.stop // factor)) for axis in wanted]
-        piece = piece_around(size, self.work.operator(size), lead, (coarse[0], coarse[1]))
-        starts = [axis.start - factor * seen.start for axis, seen in zip(wanted, piece.seen)]
-        rows, cols = (slice(start, start + axis.stop - axis.start) for start, axis in zip(starts, wanted))
-        picture = self.source.read(self.plane, *piece.seen)
-        missing = self.work.blank(picture.pixels, *piece.seen)
-        if missing.all() or (self.work.task == "inpaint" and self._is_done(missing[rows, cols])):
-            return
-        filled, operator = self._without_holes(picture, missing, piece)
-        # Of a generator of its own: windows draw what they would without a test.
-        own = {**self._told, "generator": torch.Generator().manual_seed(self.work.seed)}
-        with contextlib.suppress(FullError):
-            self.decision = decide_errors(filled, operator, decision, (rows, cols), **own)
 
     def restored(self, piece: Piece) -> Part:
         """What a piece answers for."""

@@ -15,14 +15,13 @@ from torch import Tensor
 
 import slir
 from slir.bank import Bank
-from slir.cascade import LearntStage
 from slir.compute import pick_device
 from slir.descriptors import DctDescriptor
 from slir.errors import FileError
 from slir.io.atomic import whole_file
-from slir.io.cascades import Packer, Unpacker
 from slir.io.networks import pack_network, unpack_network
 from slir.io.trust import pack_examples, pack_trust, unpack_examples, unpack_trust
+from slir.kernel.cell_ridge import CellRidgeStage, Cells
 from slir.kernel.learnt import LearntKernel
 from slir.kernel.stage import KernelStage
 from slir.losses import Euclidean, Huber, Loss, Squared
@@ -34,11 +33,8 @@ VERSION = 2
 _LOSSES: dict[str, type[Loss]] = {"squared": Squared, "euclidean": Euclidean, "huber": Huber}
 
 
-def write_model(path: str | Path, model: Model, *, tolerance: float = 0.0, half: bool = False) -> None:
-    """Write a model whole or not at all. Banks shared by stages are stored once.
-
-    tolerance, half: of the maps of learnt stages, see `slir.io.cascades`; a smaller file for a little precision.
-    """
+def write_model(path: str | Path, model: Model) -> None:
+    """Write a model whole or not at all. Banks shared by stages are stored once."""
     priors: list[Prior] = []
     for stage in model.stages:
         if isinstance(stage, Stage) and not any(stage.prior is prior for prior in priors):
@@ -47,8 +43,7 @@ def write_model(path: str | Path, model: Model, *, tolerance: float = 0.0, half:
     for prior in priors:
         if not any(prior.bank is bank for bank in banks):
             banks.append(prior.bank)
-    packer = Packer(tolerance=tolerance, half=half)
-    tensors = packer.tensors
+    tensors: dict[str, Tensor] = {}
     for number, bank in enumerate(banks):
         for name in ("seen", "clean", "source"):
             tensors[f"bank{number}.{name}"] = getattr(bank, name).detach().cpu().contiguous()
@@ -64,10 +59,7 @@ def write_model(path: str | Path, model: Model, *, tolerance: float = 0.0, half:
             }
             for prior in priors
         ],
-        "stages": [
-            packer.stage(stage, f"stage{number}") if isinstance(stage, LearntStage) else _stage_settings(stage, priors)
-            for number, stage in enumerate(model.stages)
-        ],
+        "stages": [_pack_stage(stage, priors, tensors) for stage in model.stages],
         "splitting": model.splitting,
         "provenance": model.provenance,
         "trust": pack_trust(model.trust, tensors),
@@ -103,6 +95,15 @@ def load_kernel(path: str | Path) -> LearntKernel:
         )
 
 
+def is_kernel(path: str | Path) -> bool:
+    """Whether a file is one of `write_kernel`, and not a model."""
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            return (file.metadata() or {}).get("format") == KERNEL_FORMAT
+    except (SafetensorError, OSError):
+        return False  # reading it gives the reason
+
+
 def _write(path: str | Path, kind: str, header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     metadata = {"format": kind, "version": str(VERSION), "slir": slir.__version__, "model": json.dumps(header)}
     contents = _canonical(save(tensors, metadata=metadata))
@@ -123,10 +124,15 @@ def _canonical(contents: bytes) -> bytes:
     return len(text).to_bytes(8, "little") + text + contents[end:]
 
 
-def _stage_settings(stage: AnyStage, priors: list[Prior]) -> dict[str, Any]:
+def _pack_stage(stage: AnyStage, priors: list[Prior], tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """The settings of a stage; adds its tensors."""
     if isinstance(stage, KernelStage):
         return {"kind": "kernel", "share": stage.share, "following": stage.following}
-    assert isinstance(stage, Stage)  # the third kind is packed by `Packer`
+    if isinstance(stage, CellRidgeStage):
+        tensors["ridge.centres"] = stage.cells.centres.cpu().contiguous()
+        tensors["ridge.maps"] = stage.maps.half().cpu().contiguous()  # `slir.fit` rounds them so
+        return {"kind": "cell ridge"}
+    assert isinstance(stage, Stage)  # there are these three
     names = ("gamma", "beta", "solver", "stride", "tol", "max_steps")
     own: dict[str, Any] = {name: getattr(stage, name) for name in names}
     own["prior"] = next(i for i, prior in enumerate(priors) if prior is stage.prior)
@@ -189,13 +195,12 @@ def _model(tensors: dict[str, Any], header: dict[str, Any]) -> Model:
         weights = WEIGHTS[settings.pop("kind")](**settings)
         priors.append(Prior(banks[own["bank"]], descriptor, weights, own["view"]))
     stages: list[AnyStage] = []
-    unpacker = Unpacker(tensors)
     network = unpack_network(header["network"], tensors) if "network" in header else None
-    for number, own in enumerate(header["stages"]):
+    for own in header["stages"]:
         own = dict(own)
         kind = own.pop("kind", "paper")
-        if kind == "learnt":
-            stages.append(unpacker.stage(own, f"stage{number}"))
+        if kind == "cell ridge":
+            stages.append(CellRidgeStage(Cells(tensors["ridge.centres"]), tensors["ridge.maps"].float()))
             continue
         if kind == "kernel":
             if network is None:

@@ -1,19 +1,14 @@
 """The closed-form stage on top of a learnt kernel: clean pictures and a family of degradations in, a model out.
 
-The network's features were learnt once, by gradient descent. What is fitted here has a closed form: kernel ridge
-regression whose kernel is 1[same cell]·⟨f, f′⟩, with f the patch of the network's estimate, without its mean, and what
-it has left over there,
-
-    z_p ← z_p + W_cᵀ f_p,      f_p = (z_p − mean, x_p − z_p),      W from `slir.weights.cell_ridge`.
-
-Everything that is learnt from a picture is a sum over its patches, so sums of pictures add up.
+The network was learnt once, by gradient descent. The stage on top (`slir.kernel.cell_ridge`) has a closed form, solved
+from sums over the patches of the pictures (`slir.kernel.ridge`). Sums of several pictures, or machines, add up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import repeat
 from os import PathLike
 from pathlib import Path
@@ -25,26 +20,25 @@ from torch import Tensor
 
 import slir
 from slir.bank import image_hash
-from slir.carrying import Untaught
-from slir.cascade import CellMaps, LearntStage, cell_features
-from slir.cells import Cells, nearest_cells
 from slir.compute import pick_device
 from slir.defaults import shipped_kernel
 from slir.errors import InputError
 from slir.estimator.loop import advance, begin
+from slir.estimator.state import State
 from slir.families import Family
-from slir.kernel.stage import DATA, KernelStage
+from slir.kernel.cell_ridge import SIZE, STRIDE, CellRidgeStage, Cells, cell_features, features, k_means
+from slir.kernel.ridge import Sums, fit_cell_ridge
+from slir.kernel.stage import KernelStage
 from slir.model import Model
+from slir.patches import PatchGrid
 from slir.preprocessing.arrays import grey_plane
 from slir.trust.examples import draw_examples
-from slir.views import Before, Estimate, State, look
-from slir.weights.cell_ridge import Sums, fit_cell_ridge
 
 SIDE = 192
 """Side of the crops that pictures are cut into."""
 
-DRAWS, CELLS = 80, 512
-"""Degraded crops that are learnt from, and kinds of patches that are told apart, where nothing else is said."""
+CROPS, CELLS = 80, 512
+"""Degraded crops that are learnt from, and cells, by default."""
 
 SHARE = 4
 """Crops of one fold whose sums are made together."""
@@ -56,18 +50,11 @@ are three pictures."""
 SAMPLES = 50_000
 """Patches that the cells are found from."""
 
-TAUS = (0.1, 1.0, 10.0, 1e2, 1e3, 1e4, 1e5)
-"""Strengths of the ridge. Judged by single patches, weak ones look bad: most of their variance goes where overlapping
-patches are averaged."""
-
 FOLDS = 4
 """Groups of crops; the strength of the ridge is chosen by leaving out each of them."""
 
 MIN_SIDE = 32
 """Least side of a picture."""
-
-STAGE = LearntStage(Untaught(), (Estimate(), Before(name=DATA)), error=1.0, level=0.0)
-"""The stage on top, before it is fitted: it sees the network's patch and what is left over, and keeps z."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +72,7 @@ def fit_on_top(
     family: Family,
     base: Model | str | PathLike | None = None,
     *,
-    draws: int = DRAWS,
+    crops: int = CROPS,
     cells: int = CELLS,
     names: Sequence[str] | None = None,
     seed: int = 0,
@@ -98,15 +85,15 @@ def fit_on_top(
     images: clean pictures, grey or colour, integer or float in [0, 1]. family: what they are to be degraded by.
     base: a model with a learnt kernel, or the path of one; None takes the network that ships. A closed-form stage that
         it has already is replaced.
-    draws: degraded crops to learn from; a few hundred change little. cells: kinds of patches, each with a map of its
-        own; more of them need more pictures. names: of the pictures, for explanations.
+    crops: number of degraded crops to learn from; a few hundred change little. cells: kinds of patches, each with a map
+        of its own; more of them need more pictures. names: of the pictures, for explanations.
     cluster: who restores the crops and adds up: None is this process; else as for `slir.fit`.
 
     What is learnt from a crop are sums over its patches, and the crop's seed decides its degradation. So the sums of
     two sets of crops add up to the sums of all (`sums_of`), wherever they are made.
     """
     kernel = learnt_kernel(base, family.kind)
-    for name, value in (("draws", draws), ("cells", cells)):
+    for name, value in (("crops", crops), ("cells", cells)):
         if value < 1:
             raise InputError(name, "be at least 1", value, "Leave it out for the default.")
     planes = [grey_plane(image, f"images[{i}]") for i, image in enumerate(images)]
@@ -124,37 +111,37 @@ def fit_on_top(
     generator = torch.Generator().manual_seed(seed)
     target = pick_device(device)
     moved = kernel.to(target)
-    crops = cut(planes, draws, generator)
-    pilot = [(crop.fold, *restore_crop(crop, family, moved)) for crop in crops[:PILOT]]
-    features = torch.cat([cell_features(pairs_of(state, clean)[1]) for _, state, clean in pilot])
-    partition = nearest_cells(features[:: -(-len(features) // SAMPLES)], cells, generator=generator)
+    parts = cut(planes, crops, generator)
+    pilot = [(crop.fold, *restore_crop(crop, family, moved)) for crop in parts[:PILOT]]
+    seen = torch.cat([cell_features(pairs_of(state, clean)[1]) for _, state, clean in pilot])
+    partition = k_means(seen[:: -(-len(seen) // SAMPLES)], cells, generator=generator)
 
     def error(fold: int, maps: Tensor) -> float:
         """Mean square error of the pilot crops of a fold, restored by maps that were fitted without it."""
-        stage = replace(STAGE, regression=CellMaps(partition, maps.float(), maps.new_empty(0)))
+        stage = CellRidgeStage(partition, maps.float())
         squares = [(advance(state, stage)[0].z - clean).square().mean() for own, state, clean in pilot if own == fold]
         return float(torch.stack(squares).mean())
 
     with _each(cluster, device) as each:
-        sums = sums_of(crops, family, moved, partition, progress, each).to(target)
-    solved = fit_cell_ridge(sums, taus=TAUS, error=error)
-    top = replace(STAGE, regression=CellMaps(partition, solved.maps, solved.moment))
-    nothing = torch.zeros_like(solved.maps)
+        sums = sums_of(parts, family, moved, partition, progress, each).to(target)
+    solved = fit_cell_ridge(sums, error)
+    top = CellRidgeStage(partition, solved.maps.half().float())  # as a file holds them
+    nothing = torch.zeros_like(top.maps)
     before = [error(fold, nothing) for fold in sorted({fold for fold, _, _ in pilot})]
     examples = draw_examples(
         planes, called, lambda clean: partition.assign(cell_features(clean.to(target))).cpu(),
-        size=STAGE.size, unit=1.0, generator=generator,
+        size=top.size, generator=generator,
     )  # fmt: skip
     provenance: dict[str, Any] = {
         "method": "kernel",
         "slir": slir.__version__,
         "family": family.describe(),
         "images": [image_hash(plane) for plane in planes],
-        "draws": draws,
+        "crops": crops,
         "seed": seed,
-        "cells": partition.count,
+        "cells": len(partition),
         "ridge": {"lam": solved.lam, "tau": solved.tau},
-        "held_out_error": {"before": (sum(before) / len(before)) ** 0.5, "after": solved.loss**0.5},
+        "held_out_error": {"before": (sum(before) / len(before)) ** 0.5, "after": solved.error**0.5},
         "base": kernel.provenance,
     }
     return Model((*moved.stages, top), provenance, examples=examples)
@@ -215,7 +202,7 @@ def sums_of(
     done = 0
     for share, part in zip(shares, each(sums_of_share, shares, repeat(family), repeat(kernel), repeat(cells))):
         seen, wanted = part.cross.shape[-2:]
-        total = total or Sums(FOLDS, cells.count, seen, wanted, part.cross.device)
+        total = total or Sums(FOLDS, len(cells), seen, wanted, part.cross.device)
         for own, more in zip(total.tensors, part.tensors):
             own[share[0].fold] += more[0]
         done += len(share)
@@ -234,7 +221,7 @@ def sums_of_share(crops: Sequence[Crop], family: Family, kernel: Model, cells: C
     sums: Sums | None = None
     for crop in crops:
         seen, patches, wanted = pairs_of(*restore_crop(crop, family, kernel))
-        sums = sums or Sums(1, cells.count, seen.shape[1], wanted.shape[1], seen.device)
+        sums = sums or Sums(1, len(cells), seen.shape[1], wanted.shape[1], seen.device)
         sums.add(0, cells.assign(cell_features(patches)), seen, wanted)
     assert sums is not None  # a share has at least one crop
     return sums
@@ -268,8 +255,7 @@ def restore_crop(crop: Crop, family: Family, kernel: Model) -> tuple[State, Tens
 
 
 def pairs_of(state: State, clean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What is seen at each patch (P, d), the patch z_p (P, k), and what is missing there (P, k)."""
-    grid = STAGE.grid((state.z.shape[0], state.z.shape[1]))
-    images, _ = look(state, STAGE.views, STAGE.error)
-    seen, patches = STAGE.features(images, state.z, grid)
+    """f_p (P, d), z_p (P, k) and x_p − z_p (P, k) of all patches."""
+    grid = PatchGrid((state.z.shape[0], state.z.shape[1]), SIZE, STRIDE)
+    seen, patches = features(state, grid)
     return seen, patches, grid.extract(clean) - patches

@@ -31,15 +31,20 @@ class ResidualBlock(nn.Module):
 
 
 class ErrorHead(nn.Module):
-    """|b(relu(a(trunk)))|, a positive number for each pixel, homogeneous as the rest."""
+    """‖b(relu(a(trunk)))‖, the length of a few numbers for each pixel: positive, and homogeneous as the rest.
 
-    def __init__(self, width: int, channels: int, hidden: int = 32) -> None:
+    The absolute value of a single number would be close to zero wherever that changes its sign.
+    """
+
+    def __init__(self, width: int, channels: int, hidden: int = 32, length: int = 4) -> None:
         super().__init__()
         self.a = nn.Conv2d(width, hidden, 3, padding=1, bias=False)
-        self.b = nn.Conv2d(hidden, 4 * channels, 3, padding=1, bias=False)
+        self.b = nn.Conv2d(hidden, length * 4 * channels, 3, padding=1, bias=False)
+        self.length = length
 
     def forward(self, trunk: Tensor) -> Tensor:
-        return F.pixel_shuffle(self.b(F.relu(self.a(trunk))), 2).abs()
+        parts = F.pixel_shuffle(self.b(F.relu(self.a(trunk))), 2)
+        return parts.unflatten(1, (self.length, -1)).float().norm(dim=1)
 
 
 class KernelNetwork(nn.Module):
@@ -51,7 +56,7 @@ class KernelNetwork(nn.Module):
 
     def __init__(self, widths: Sequence[int] = (64, 96, 192), blocks: int = 2, colour: bool = True) -> None:
         super().__init__()
-        self.settings = {"widths": list(widths), "blocks": blocks, "colour": colour}
+        self.settings: dict[str, Any] = {"widths": list(widths), "blocks": blocks, "colour": colour}
 
         def stack(channels: int) -> nn.Sequential:
             return nn.Sequential(*[ResidualBlock(channels) for _ in range(blocks)])
@@ -72,6 +77,12 @@ class KernelNetwork(nn.Module):
         for weight in self.patches.parameters():
             nn.init.normal_(weight, std=0.02)
         self.error = per_colour(lambda c: ErrorHead(widths[0], c))
+
+    @property
+    def reach(self) -> int:
+        """Distance in pixels up to which a pixel sees others: the sum over the layers, most of it at the coarsest."""
+        blocks = 2 * self.settings["blocks"]
+        return 2 * (2 + 2 * blocks) + 4 * 2 * blocks + 8 * 2 * blocks + LEAD + PATCH
 
     @property
     def colour(self) -> bool:

@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from slir.cascade import TOLERANCE, least_noise, smooth_start
+from slir.estimator.state import State
 from slir.kernel.network import MULTIPLE, PATCH, STRIDE, KernelNetwork
 from slir.model import ImageQuadratic
-from slir.operators import Blur, Identity, Mask, Operator
+from slir.operators import Blur, Identity, Mask
 from slir.patches import PatchGrid
 from slir.recipes import ROUNDING
-from slir.views import State
+from slir.trust.spread import box
 
 STAGES = 5
 """Stages of the loop where B is not the identity."""
@@ -29,14 +29,16 @@ LAST_LEVEL = 1.5 / 255
 DATA_WEIGHT = 0.23
 """λ: the x-update takes z to be off by level/√λ."""
 
+OUTSHINING, AROUND = 16, 31
+"""The network sees no pixel brighter than this many times the mean of a square around it, of this radius: a star that
+outshines the rest more than in any picture that was learnt from would spoil the estimate around it."""
+
 APART = 96
 """Least number of zeros between opposite borders of a picture while the residual is inverted on a torus."""
 
-DATA = "data"
-"""The name under which a stage leaves the x that it saw."""
-
-ERROR = "error"
-"""The name under which the last stage leaves the error to expect."""
+TOLERANCE = {"cpu": 1e-5, "cuda": 5e-5}
+"""Root mean square error that the x-update may leave in x, as a share of the noise level of x. Tiles have to agree with
+the whole, but a GPU hardly ever needs any."""
 
 
 @dataclass(frozen=True)
@@ -61,20 +63,6 @@ class KernelStage:
     def grid(self, shape: tuple[int, int]) -> PatchGrid:
         return PatchGrid(shape, self.size, self.stride)
 
-    def unit(self, operator: Operator, sigma: float, shape: tuple[int, int]) -> float:
-        """Of the loop: the range, since φ is homogeneous."""
-        return 1.0
-
-    def opening(self, y: Tensor, operator: Operator, sigma: float | Tensor, unit: float | None = None) -> State:
-        """The data step without a prior patch: y itself for denoising, else the smooth start, plane by plane."""
-        if isinstance(operator, Identity):
-            return State(y, operator, y, y, sigma)
-        flat = y.reshape(-1, *y.shape[-2:])
-        sigmas = torch.as_tensor(sigma).expand((*y.shape[:-2], 1, 1)).reshape(-1).tolist()
-        x = torch.stack([smooth_start(operator, plane, least_noise(s)) for plane, s in zip(flat, sigmas)])
-        x = x.reshape(*y.shape[:-2], *x.shape[-2:])
-        return State(y, operator, x, x, sigma)
-
     def level(self, state: State) -> float | Tensor:
         """The noise level of x that the network is told: a number, one a channel, or one a pixel."""
         if isinstance(state.operator, Identity):
@@ -90,12 +78,11 @@ class KernelStage:
         return float(scheduled(self.share, torch.as_tensor(state.sigma).max()))
 
     def z_update(
-        self, state: State, grid: PatchGrid, generator: torch.Generator | None = None
+        self, state: State, grid: PatchGrid, generator: torch.Generator | None = None, *, errors: bool = False
     ) -> tuple[ImageQuadratic, State]:
-        """The average of all patches, as what x is wanted to be; and the state, which keeps x for a stage on top."""
-        z, error = self.estimate(state, errors=state.told is not None)
-        told = None if error is None else {ERROR: error}
-        return ImageQuadratic(torch.ones_like(z), z), replace(state, kept={DATA: state.x}, told=told)
+        """The average of all patches as a quadratic in x. The state keeps x, and the error to expect if asked for."""
+        z, error = self.estimate(state, errors=errors)
+        return ImageQuadratic(torch.ones_like(z), z), replace(state, seen=state.x, error=error)
 
     def estimate(self, state: State, *, errors: bool = False) -> tuple[Tensor, Tensor | None]:
         """z on x's pixels, and the error to expect of it where that is asked for.
@@ -103,8 +90,7 @@ class KernelStage:
         x: (H, W), channels (C, H, W), or several pictures (N, C, H, W).
         """
         shape = state.x.shape
-        x, before, residual, level = self.planes(state)
-        trunk = self.network.trunk(x, before, residual, level)
+        x, trunk = _framed(state.x), self.network.trunk(*self.planes(state))
 
         def unframed(image: Tensor) -> Tensor:
             return image[..., : shape[-2], : shape[-1]].reshape(shape)
@@ -114,17 +100,20 @@ class KernelStage:
 
     def correction(self, state: State, row: int, col: int) -> Tensor:
         """Wφ_p of the patch around the 2×2 block that pixel (row, col) is in: (size, size), or (C, size, size)."""
-        x, before, residual, level = self.planes(state)
-        channels = x.shape[1]
-        features = self.network.features(self.network.trunk(x, before, residual, level), channels)
+        planes = self.planes(state)
+        channels = planes[0].shape[1]
+        features = self.network.features(self.network.trunk(*planes), channels)
         corrections = self.network.corrections(features, channels)
         patch = corrections[0, :, row // self.stride, col // self.stride].view(channels, self.size, self.size)
         return patch if state.x.ndim > 2 else patch[0]
 
     def planes(self, state: State) -> list[Tensor]:
-        """What the network sees: x, z, the inverse residual and the noise level."""
+        """What the network sees: x, z, the inverse residual, none of them beyond a limit, and the noise level."""
         level = torch.as_tensor(self.level(state), dtype=state.x.dtype, device=state.x.device)
-        return [_framed(plane) for plane in (state.x, state.z, self.residual(state), level.expand(state.x.shape))]
+        limit = OUTSHINING * box(state.x.abs(), AROUND)
+        limited = [torch.minimum(state.x, limit), torch.minimum(state.z, limit)]
+        limited.append(self.residual(state).clamp(-limit, limit))
+        return [_framed(plane) for plane in (*limited, level.expand(state.x.shape))]
 
     @torch.no_grad()
     def residual(self, state: State) -> Tensor:
@@ -146,8 +135,8 @@ class KernelStage:
         weight = float(ridge(self.following, sigma))
         return 1.0, weight * quadratic.diagonal, weight * quadratic.moment
 
-    def begin(self, state: State, z: Tensor) -> tuple[float, Tensor]:
-        """The error that the x-update may leave in x, and where it starts."""
+    def solve_from(self, state: State, z: Tensor) -> tuple[float, Tensor]:
+        """The root mean square error that the x-update may leave in x, and where it starts."""
         return TOLERANCE.get(z.device.type, 1e-5) * self.scheduled(state), z
 
     @property

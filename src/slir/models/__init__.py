@@ -1,1 +1,1 @@
-"""Cascades that slir ships; PROVENANCE.md says what they were learnt from, scripts/build_models.py how."""
+"""The learnt kernel that slir ships; PROVENANCE.md says where it comes from, training/ how it is made."""

@@ -1,13 +1,11 @@
 """Which pixel values become 0 and 1 inside: black and white, or that part of the range which a picture fills.
 
-Cascades know pictures that fill their range, and no noise below what rounding to 8 bits leaves of it. A micrograph that
-holds 200 to 1,000 of 65,535 counts would drown in that noise. But twice the pixel values with twice the σ are restored
-to twice the result, whatever the shift: so such a picture is stretched, and its result shrunk again.
+The loop begins at a noise level that is a share of the range, and the network learnt from pictures whose black is 0. So
+a micrograph that holds 200 to 1,000 of 65,535 counts is stretched, and its result shrunk again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -29,13 +27,10 @@ LOUDEST = 1 / 4
 
 STEPS = 255
 """Steps between neighbouring values that are left of the range at least: then the noise that rounding leaves in an
-integer is as much as cascades take it to be."""
+integer is no more than that of 8 bits."""
 
 FEW = 32
 """Different values up to which a picture is drawn rather than rounded: their distances say nothing about rounding."""
-
-FARTHEST = 64
-"""Most that a picture which fills its range is stretched beyond it. Much more, and 32-bit floats would show."""
 
 OUTLYING = 1024
 """Most that a single pixel may lie away, counted in what is left of the range, where Fourier transforms carry its
@@ -115,29 +110,6 @@ def far_away(frame: Canvas, array: np.ndarray, operator: Operator) -> list[str]:
 def _reach(operator: Operator) -> float:
     """How far away, counted in what is left of the range, a pixel may lie."""
     return OUTLYING if isinstance(operator, Blur | Downsample) else np.inf
-
-
-def loud_enough(
-    frame: Canvas, array: np.ndarray, operator: Operator, sigmas: Sequence[float], least: float, groups: Groups
-) -> Canvas:
-    """The canvas with so little of the range that σ, a share of it, becomes `least` at least, in each group.
-
-    For noise alone: where more is lost than that, errors are those of the picture and not of σ.
-    """
-    if not (isinstance(operator, Identity) and stretchable(operator, array.dtype)):
-        return frame
-    ranges = list(frame.ranges)
-    for group in groups:
-        low, high = frame.ranges[group[0]]
-        sigma = min((sigmas[number] for number in group if sigmas[number] > 0), default=least)
-        if sigma >= least:
-            continue
-        values = array if frame.channel_axis is None else array[..., group]
-        width = (high - low) * max(sigma / least, 1 / FARTHEST)
-        width = max(width, STEPS * _step(_some(values.reshape(-1)), array.dtype))
-        for number in group:
-            ranges[number] = (low, low + width) if width < high - low else (low, high)
-    return replace(frame, ranges=tuple(ranges))
 
 
 def _known(array: np.ndarray, operator: Operator) -> np.ndarray:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from operator import mul
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from slir.noise import estimate_poisson_gaussian, estimate_sigma
 from slir.operators import Identity, Mask, Operator
 from slir.preprocessing import colour
 from slir.preprocessing.arrays import Canvas
-from slir.preprocessing.ranges import Groups, black_at_zero, far_away, loud_enough, stretched
+from slir.preprocessing.ranges import Groups, black_at_zero, far_away, stretched
 from slir.preprocessing.stabilise import Evened, Stabiliser
 from slir.recipes import ROUNDING
 from slir.trust.forward import NOISE_OFF, UNEXPLAINED, ForwardCheck, judge, unexplained
@@ -42,7 +41,7 @@ One = Callable[[Tensor, Model, Any, int], Restoration]
 @dataclass(frozen=True)
 class Restored:
     """planes: one a channel, as they came. sigmas, residuals: of each, on the scale where the range is 1. outcomes: of
-    each plane that was restored, which for colours are brightness and two differences."""
+    each plane."""
 
     planes: list[Tensor]
     sigmas: list[float]
@@ -58,51 +57,40 @@ class Restored:
 class Treatment:
     """What is known about the planes of an image.
 
-    sigmas: noise of each plane as it is restored. evened: how it was made even, one for each plane, or none.
-    turned: whether the first three are colours, restored as brightness and differences. joint: whether they are
-    restored together, by a model that sees colours.
+    sigmas: noise level of each plane. evened: variance stabilisation of each plane, or none. joint: whether the first
+    three planes are colours, which are restored together. grey: whether these hold the same, which is restored once.
     model: what to restore with; None takes what ships.
     """
 
     sigmas: tuple[float, ...]
     evened: tuple[Evened, ...] = ()
-    turned: bool = False
     joint: bool = False
+    grey: bool = False
     model: Model | None = None
 
     def leaves(self, operator: Operator) -> bool:
         """Whether there is nothing to do: no noise, and nothing else between y and x."""
         return isinstance(operator, Identity) and not self.evened and not any(self.sigmas)
 
-    def model_for(self, operator: Operator, device: torch.device, number: int = 0) -> Model:
-        """What restores a plane. Differences of colours have little detail, so half of the stages will do."""
-        model = (self.model or default_model(operator)).to(device)
-        return colour.brief(model) if self.turned and number in (1, 2) else model
+    def model_for(self, operator: Operator, device: torch.device) -> Model:
+        """The model that restores an operator's planes, on a device."""
+        return (self.model or default_model(operator)).to(device)
 
     def part(self, number: int) -> int:
-        """How many pieces of work come before plane `number`: channels that are restored together are one."""
+        """Number of pieces of work before plane `number`: channels that are restored together are one."""
         return max(0, number - 2) if self.joint else number
-
-    def noises(self) -> list[float]:
-        """Of each plane as `restore` hands it on."""
-        if not self.turned:
-            return list(self.sigmas)
-        return [*colour.along_axes(self.sigmas[:3]), *self.sigmas[3:]]
 
     def check(
         self, planes: list[Tensor], restored: Restored, operator: Operator, spans: Sequence[float]
     ) -> ForwardCheck | None:
-        """Whether y = Bx + ε can be true, for the channels y as they came: of colours for their brightness, else for
-        the first plane that speaks against it. None where noise was made even, which has looked at it already."""
+        """Whether y = Bx + ε can be true, for the channels y as they came: the first plane that contradicts it. None
+        where the variance was stabilised, which has looked at it already."""
         if self.evened or not restored.outcomes:
             return None
-        checks = []
-        for number, (plane, noise) in enumerate(zip(self.prepared(planes), self.noises())):
-            if self.turned and number in (1, 2):
-                continue
-            # Brightness has less noise than the channels, which is what people know.
-            own = spans[number] * self.sigmas[number] / noise if noise > 0 else spans[number]
-            checks.append(judge(plane, operator, restored.outcomes[number].x, noise, span=own))
+        checks = [
+            judge(plane, operator, outcome.x, sigma, span=span)
+            for plane, outcome, sigma, span in zip(planes, restored.outcomes, self.sigmas, spans)
+        ]
         return next((check for check in checks if not check.right), checks[0])
 
     def doubts(
@@ -121,24 +109,15 @@ class Treatment:
         return []
 
     def prepared(self, planes: list[Tensor]) -> list[Tensor]:
-        """Channels as they are restored: of even noise, colours as brightness and differences."""
-        planes = [even.forward(plane) for even, plane in zip(self.evened, planes)] if self.evened else list(planes)
-        if self.turned:
-            planes[:3] = colour.to_axes(planes[:3])
-        return planes
+        """Channels with stabilised variance; as they are where that is not asked for."""
+        return [even.forward(plane) for even, plane in zip(self.evened, planes)] if self.evened else list(planes)
 
     def channels(self, planes: list[Tensor]) -> list[Tensor]:
-        """And back."""
-        planes = list(planes)
-        if self.turned:
-            planes[:3] = colour.from_axes(planes[:3])
+        """Inverse of `prepared`."""
         return [even.inverse(plane) for even, plane in zip(self.evened, planes)] if self.evened else planes
 
     def channel_sizes(self, sizes: list[Tensor], planes: list[Tensor]) -> list[Tensor]:
-        """What sizes of errors along restored planes are in the channels, whose values are `planes`."""
-        sizes = list(sizes)
-        if self.turned:
-            sizes[:3] = colour.sizes_in_channels(sizes[:3])
+        """Sizes of errors of prepared planes as those of the channels, whose values are `planes`."""
         if not self.evened:
             return sizes
         even = [(even, even.forward(plane), size) for even, plane, size in zip(self.evened, planes, sizes)]
@@ -146,22 +125,23 @@ class Treatment:
 
     def restore(self, planes: list[Tensor], operator: Operator, one: One) -> Restored:
         """All planes, each by `one(plane, model, sigma, number)`."""
-        planes, noises = self.prepared(planes), self.noises()
+        planes, noises = self.prepared(planes), self.sigmas
         outcomes = []
-        if self.joint and (any(noises[:3]) or not isinstance(operator, Identity)):
-            together = one(torch.stack(planes[:3]), self.model_for(operator, planes[0].device), noises[:3], 0)
+        if self.grey and same(planes[:3]):
+            once = one(planes[0], self.model_for(operator, planes[0].device), noises[0], 0)
+            outcomes += [once] * 3
+        elif self.joint and (any(noises[:3]) or not isinstance(operator, Identity)):
+            together = one(torch.stack(planes[:3]), self.model_for(operator, planes[0].device), list(noises[:3]), 0)
             outcomes += together.channels()
         for number, (plane, noise) in list(enumerate(zip(planes, noises)))[len(outcomes) :]:
             if noise == 0 and isinstance(operator, Identity):  # one of several that has no noise, so is as it should be
                 outcomes.append(Restoration(plane, residual=0.0, error=torch.zeros_like(plane)))
                 continue
-            outcomes.append(one(plane, self.model_for(operator, plane.device, number), noise, number))
+            outcomes.append(one(plane, self.model_for(operator, plane.device), noise, number))
         if not all(bool(outcome.x.isfinite().all()) for outcome in outcomes):
             raise SlirError(NOT_FINITE)
         restored, residuals = self.channels([each.x for each in outcomes]), [each.residual for each in outcomes]
         sigmas = list(self.sigmas)
-        if self.turned:
-            residuals[:3] = colour.spread_over_channels(residuals[:3])
         if self.evened:
             sigmas = [even.strength(plane) for even, plane in zip(self.evened, restored)]
             residuals = [residual / even.sigma * own for residual, even, own in zip(residuals, self.evened, sigmas)]
@@ -204,7 +184,7 @@ def settle(
     together: Groups = (tuple(range(count)),)
     own, planes = fitted(together)
     treatment = decide(planes, shown, sigma, own.spans, model)
-    colours = treatment.turned or treatment.joint
+    colours = treatment.joint
     groups: Groups = ((0, 1, 2),) if colours else ()
     groups += tuple((number,) for number in range(sum(map(len, groups)), count))
     if groups != together and model is None:  # what is restored by itself has a range of its own
@@ -215,10 +195,6 @@ def settle(
     if model is None and not blind:
         for text in far_away(own, seen, shown):
             warnings.warn(text, SlirWarning, stacklevel=5)
-        if not treatment.evened:
-            near = loud_enough(own, seen, shown, treatment.sigmas, ROUNDING, groups)
-            times = [before / after for before, after in zip(own.spans, near.spans)]
-            own, treatment = near, replace(treatment, sigmas=tuple(map(mul, times, treatment.sigmas)))
     return own, own.planes(array, device), treatment
 
 
@@ -242,9 +218,14 @@ def decide(
     # Models of the paper's kind know one noise level alone.
     used = model or default_model(operator)
     if colours is None:
-        several = len(planes) in (3, 4) and used.learnt
+        several = len(planes) in (3, 4) and used.joint
         colours = several and colour.alike(without_holes(planes[:3], operator), sigmas[:3])
-    return Treatment(sigmas, evened, colours and not used.joint, colours and used.joint, model)
+    return Treatment(sigmas, evened, colours, colours and same(planes[:3]), model)
+
+
+def same(planes: Sequence[Tensor]) -> bool:
+    """Whether all planes hold the same pixels: a grey picture that is stored in three channels."""
+    return all(torch.equal(plane, planes[0]) for plane in planes[1:])
 
 
 def without_holes(planes: list[Tensor], operator: Operator) -> list[Tensor]:

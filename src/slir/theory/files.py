@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from slir.theory.curves import Curves
     from slir.theory.reports import Report
 
-PLOTS = ("error-by-patches.png", "error-by-images.png", "stages.png")
+PLOTS = ("error-by-patches.png", "error-by-images.png")
 NAMES = ("theory.txt", "theory.json", "curves.csv", *PLOTS)
 """All that `save` may write."""
 
@@ -64,15 +63,12 @@ def plain(value: Any) -> Any:
 
 def plots(report: Report) -> dict[str, np.ndarray]:
     """Pictures by name, (H, W, 3) uint8."""
-    by_patches, by_images, stages = PLOTS
+    by_patches, by_images = PLOTS
     found = {}
     if report.curves is not None:
         found[by_patches] = _by_patches(report, report.curves)
         if len(report.curves.n) > 1:
             found[by_images] = _by_images(report, report.curves)
-    scores = (report.model or {}).get("held_out_psnr") or ()
-    if len(scores) > 1:
-        found[stages] = _by_stage(scores)
     return found
 
 
@@ -97,15 +93,6 @@ def _by_images(report: Report, curves: Curves) -> np.ndarray:
     return line_chart(
         series, title="As many patches, from more images", subtitle=_subtitle(report), x=x, y=Axis(_ERROR)
     )
-
-
-def _by_stage(scores: Sequence[float]) -> np.ndarray:
-    count = list(range(len(scores)))
-    series = [Series("", count, scores, _colour(0, 1), style="line"), Series("", count, scores, _colour(0, 1))]
-    x = Axis("stages", logarithmic=False, ticks=count)
-    y = Axis("PSNR in dB", logarithmic=False)
-    subtitle = "mean over crops of training images, each carried by stages fitted without it; 0 is the start"
-    return line_chart(series, title="Held-out PSNR by stage", subtitle=subtitle, x=x, y=y)
 
 
 def _root(curves: Curves, part: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -19,7 +19,7 @@ class Report:
     task, operator, sigma: what is undone, σ where the range is 1; None where only a model was looked at, for many.
     m, n: patches and images of the bank that `lam` and `bound` are stated for: the model's, else the largest measured
         one from all images.
-    correlation: q with its standard error, and |P|. None for a cascade without images.
+    correlation: q with its standard error, and |P|. None for a learnt kernel without images.
     c: c_{B,σ} by the geometry; 1 where nothing better is known. c_printed: as the paper prints it, None for a blur.
     lam: the theorem's λ. bound: the bound for g = 1, which scales it and which nobody knows.
     curves, rate, bound_rate: what was measured on held-out images, the law it follows, and the bound's own shape with

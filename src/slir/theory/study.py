@@ -124,13 +124,13 @@ def report(
 
 
 def _of_model(model: Model, prior: Prior | None, seed: int) -> Report:
-    """What a model says without any image: the constants for a bank, what it remembers for a cascade."""
+    """What a model says without any image: the constants for a bank, the provenance of a learnt kernel."""
     said, facts = model.made_for, _facts(model)
     sigma = said.get("sigma") if isinstance(said.get("sigma"), float | int) else None
     constants: dict[str, Any] = dict.fromkeys(("m", "n", "c", "c_printed", "lam", "bound"))
     notes, correlation = [], None
     if prior is None:
-        notes.append("A cascade keeps no bank: pass images to measure q and the curves on them.")
+        notes.append("A learnt kernel keeps no bank: pass images to measure q and the curves on them.")
     elif _images(prior) < 2:
         notes.append("The bank is from one image, and q compares images: pass some to measure it.")
     else:

@@ -64,7 +64,7 @@ def _verdict(report: Report, patches: Gain, images: Gain, coming: float) -> str:
     assert curves is not None
     chance = float(stdtrit(len(curves.errors) - 1, SURE)) * lead.error  # Student's t: splits are few
     if max(patches.share, images.share, coming) < WORTH:
-        return "Neither: this estimator has learnt what it can, and a cascade (slir fit) sees more at each patch."
+        return "Neither: this estimator has learnt what it can, and a learnt kernel (slir fit) sees more at each patch."
     if lead.share > chance:
         return "More images: half of the images is missed more than half of the patches."
     if lead.share < -chance:
@@ -103,10 +103,6 @@ def _model(report: Report) -> str:
         return ""
     rows = [("kind", f"{facts.get('method')}, to {facts.get('task')}, {facts.get('stages')} stages")]
     rows += [(label, _plain(facts[name])) for name, label in _FACTS.items() if name in facts]
-    scores = facts.get("held_out_psnr")
-    if scores:
-        shown = ", ".join(f"{score:.2f}" for score in scores)
-        rows.append(("held-out PSNR", f"{shown} dB (before, and after each stage)"))
     if report.model_error is not None:
         rows.append(("held-out error", f"{_rms(report.model_error)} of its bank, on these images"))
     return "The model\n" + _rows(rows)

@@ -1,4 +1,4 @@
-"""Calibration for what one has: pictures of one's own, the operator and the noise at hand."""
+"""Calibration of the errors to expect, on clean pictures that the model has not learnt from."""
 
 from __future__ import annotations
 
@@ -10,37 +10,40 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slir.bank import image_hash
+from slir.bank import degrade, image_hash
 from slir.compute import pick_device
-from slir.crews import LocalCrew
-from slir.crops import Case, begun, check_pictures, draw_crops
 from slir.defaults import default_model
 from slir.errors import InputError
-from slir.estimator.loop import advance, begin, finished
+from slir.estimator.loop import advance, begin, finished, gives_errors, per_channel, raw_error
 from slir.families import Family
 from slir.fitting import family_for
-from slir.kernel.errors import calibrate_network
-from slir.kernel.stage import KernelStage
 from slir.model import Model
-from slir.operators import Operator
-from slir.plans import Plan, cascade_plan
+from slir.operators import Mask
 from slir.preprocessing.arrays import clean_picture, grey_plane
 from slir.preprocessing.treatment import check_model
-from slir.trust.record import learn_trust
+from slir.recipes import ROUNDING
+from slir.trust.intervals import calibrate_errors, log_square
+from slir.trust.record import Trust
 
 Progress = Callable[[int, int, str], None]
 
-FEWEST, MOST = 96, 400
-"""Crops, unless told otherwise. They are held in memory, 3 MB each."""
+CROPS = 96, 400
+"""Least and largest number of crops by default."""
+
+PIXELS = 1_000_000
+"""Held-out pixels at which errors are compared, equally many from each crop."""
 
 GRAIN = 0.01
 """Standard deviation of the strongest grain that photographs are taken to have, range 1: 2.5 of 255."""
 
 SHARES = (0.0, 0.3, 0.0, 0.6, 0.0, 1.0)
-"""Of it, in turn. With more, pictures as they are would be covered too well in flat places (docs/experiments.md)."""
+"""Grain of one crop after the other, as a share of the strongest. More makes intervals of clean pictures too wide."""
 
 HIDDEN = 1 / 6
-"""Of σ: stronger grain is more than 3 % of y's variance, and shows."""
+"""Most grain that is added, as a share of σ: stronger grain is more than 3 % of y's variance, and shows."""
+
+MIN_SIDE = 32
+"""Smallest side of a picture, and of a crop."""
 
 
 @torch.no_grad()
@@ -49,7 +52,7 @@ def calibrate(
     *,
     model: Model | None = None,
     task: str | None = None,
-    operator: Operator | None = None,
+    operator: Any = None,
     sigma: float | tuple[float, float] | None = None,
     factor: int = 2,
     crops: int | None = None,
@@ -59,84 +62,137 @@ def calibrate(
     device: str | torch.device | None = None,
     progress: Progress | None = None,
 ) -> Model:
-    """The same model, with errors and intervals calibrated on these images.
+    """Calibrate the errors and intervals of a model on pictures of one's own; returns the model with them.
 
     images: clean pictures like those to be restored, which the model has not learnt from; grey or colour, integer or
         float in [0, 1]. A dozen is a start: intervals hold on average over pictures like these.
     model: None takes the one that slir ships.
-    task, operator, sigma, factor: what to calibrate for, as for `slir.fit`. For one operator and one sigma intervals
-        are the most exact; for a whole task they hold on average over its operators.
-    crops, side: how many crops of what size are degraded, restored and compared with the truth. None takes 96, or one
-        of each image where there are more, up to 400: errors differ most from picture to picture. Small crops are
+    task, operator, sigma, factor: what to calibrate for, as for `slir.fit`. Intervals are most exact for one operator
+        and one sigma; for a whole task they hold on average over its operators.
+    crops, side: number and size of the crops that are degraded, restored and compared with the truth. None takes 96, or
+        one of each image where there are more, up to 400: errors differ most from picture to picture. Small crops are
         mostly border, where errors are larger.
     grain: standard deviation, range 1, of the strongest grain that pictures to be restored have and these may lack:
-        compressing and reducing take it away, and noise hides it, so that intervals would be too narrow in flat places.
-        Every second crop gets some, at most a sixth of sigma. 0 adds none: then intervals hold for pictures that are
-        as smooth as these.
+        compressing and reducing remove it, and noise hides it, so that intervals would be too narrow in flat places.
+        Every second crop gets some, at most a sixth of sigma. 0 adds none.
 
     >>> model = slir.calibrate(pictures, operator=slir.operators.Blur(psf), sigma=0.01)
     >>> low, high = slir.deblur(image, psf, sigma=2.55, model=model, return_info=True).interval(0.9)
     """
-    target = pick_device(device)
     family = family_for(task, operator, sigma, factor)
     planes = [grey_plane(image, f"images[{i}]") for i, image in enumerate(images)]
-    if not 0 <= grain < 0.5:
-        remedy = "It is a standard deviation where the range is 1: 0.01 is 2.55 of 255."
-        raise InputError("grain", "lie between 0 and 0.5", grain, remedy)
-    crops = max(FEWEST, min(MOST, len(planes))) if crops is None else crops
-    check_pictures(planes, crops, side, 1)
-    generator = torch.Generator().manual_seed(seed)
+    crops = max(CROPS[0], min(CROPS[1], len(planes))) if crops is None else crops
+    _check(planes, crops, side, grain)
+    example, noise = family.draw(torch.Generator().manual_seed(seed), (side, side))
     if model is None:
-        example, noise = family.draw(generator, (side, side))
         model = default_model(example)
-    else:  # drawn apart, so that the crops are the same for any model
-        example, noise = family.draw(torch.Generator().manual_seed(seed), (side, side))
+    else:
         check_model(model, example, (noise,), 1.0)
-    model = model.to(target)
     hashes = [image_hash(plane) for plane in planes]
     known = set(model.made_for.get("images", ())) & set(hashes)
     if known:
         remedy = "Pass pictures that the model has not seen: of those that it knows, errors are too small."
         raise InputError("images", "not be those that the model learnt from", f"{len(known)} are", remedy)
-    what = {"family": family.describe(), "pictures": len(planes), "crops": crops, "images": hashes, "grain": grain}
-    if isinstance(model.stages[0], KernelStage):
-        pictures = [clean_picture(image) for image in images]
-        grains = [share * grain for share in SHARES]
-        settings: dict[str, Any] = {"crops": crops, "side": side, "grain": grains, "generator": generator}
-        trust = calibrate_network(pictures, family, model, what=what, progress=progress, **settings)
-        return replace(model, trust=trust).to("cpu")
-    plan = replace(cascade_plan(family), grain=tuple(share * grain for share in SHARES) if grain else ())
-    cases = _cases(planes, family, model, plan, crops, side, generator, target)
-    for number, case in enumerate(cases):
-        if progress:
-            progress(number, len(cases), "calibrating")
-        for stage in model.stages:
-            case = replace(case, state=advance(case.state, stage, telling=stage is model.stages[-1])[0])
-        cases[number] = replace(case, state=replace(finished(case.state, model), matched={}))  # groups are large
-    if progress:
-        progress(len(cases), len(cases), "calibrating")
-    return replace(model, trust=learn_trust(LocalCrew(cases, target), [model], what, seed=seed)).to("cpu")
+    what = {"pictures": len(planes), "images": hashes, "grain": grain}
+    trust = calibrate_model(
+        [clean_picture(image) for image in images] if model.joint else planes,
+        family,
+        model.to(pick_device(device)),
+        crops=crops,
+        side=side,
+        grain=[share * grain for share in SHARES],
+        what=what,
+        generator=torch.Generator().manual_seed(seed),
+        progress=progress,
+    )
+    return replace(model, trust=trust)
 
 
-def _cases(
-    planes: list[Tensor],
+def _check(planes: Sequence[Tensor], crops: int, side: int, grain: float) -> None:
+    if not planes:
+        raise InputError("images", "hold at least one picture", "empty", "Pass clean pictures.")
+    for number, plane in enumerate(planes):
+        if min(plane.shape) < MIN_SIDE:
+            shape = f"{plane.shape[0]}×{plane.shape[1]}"
+            raise InputError(f"images[{number}]", f"have at least {MIN_SIDE} pixels a side", shape, "Pass larger ones.")
+    if side < MIN_SIDE:
+        raise InputError("side", f"be at least {MIN_SIDE}", side, "256 is the default.")
+    if crops < 1:
+        raise InputError("crops", "be at least 1", crops, "96 is the default.")
+    if not 0 <= grain < 0.5:
+        remedy = "It is a standard deviation where the range is 1: 0.01 is 2.55 of 255."
+        raise InputError("grain", "lie between 0 and 0.5", grain, remedy)
+
+
+@torch.no_grad()
+def calibrate_model(
+    images: Sequence[Tensor],
     family: Family,
     model: Model,
-    plan: Plan,
+    *,
     crops: int,
     side: int,
+    grain: Sequence[float],
+    what: dict[str, Any],
     generator: torch.Generator,
-    device: torch.device,
-) -> list[Case]:
-    """Crops, degraded, at the start of the model's loop."""
-    drawn = draw_crops(planes, list(range(len(planes))), family, crops, side, 1, generator, plan, HIDDEN)
-    cases = [begun(crop, device) for crop in drawn]
-    if model.learnt:
-        return cases
-    started = []
-    for case in cases:  # the paper's stages count in the range, and start elsewhere
-        unit, operator = case.state.unit, case.state.operator
-        sigma = case.state.sigma * unit
-        state = begin(case.state.y * unit, operator, model, sigma)
-        started.append(replace(case, clean=case.clean * unit, state=state))
-    return started
+    progress: Progress | None = None,
+) -> Trust:
+    """Compare the errors that a model expects with the true ones, on crops degraded by draws of a family.
+
+    images: clean, (H, W) or (3, H, W) in [0, 1], not learnt from. Every second crop of a colour picture is restored in
+        colour, the others as their brightness. grain: standard deviations of the grain that is added to crops, in turn.
+    """
+    raw: list[Tensor] = []
+    errors: list[Tensor] = []
+    sigmas: list[float] = []
+    for number in range(crops):
+        if progress:
+            progress(number, crops, "calibrating")
+        turn, which = divmod(number, len(images))
+        crop = _crop(images[which], side, generator)
+        clean = crop.mean(0) if crop.ndim > 2 and (turn + which) % 2 else crop
+        clean, expected, error, counted, sigma = _restored(
+            clean, family, model, grain[(turn + which) // 2 % len(grain)], generator
+        )
+        places = counted.expand(clean.shape).flatten().nonzero()[:, 0].cpu()
+        places = places[torch.randperm(len(places), generator=generator)[: -(-PIXELS // crops)]].to(error.device)
+        raw.append(log_square(expected).flatten()[places].cpu())
+        errors.append(error.flatten()[places].cpu())
+        sigmas.append(max(sigma, ROUNDING))
+    if progress:
+        progress(crops, crops, "calibrating")
+    table = calibrate_errors(torch.cat(raw), torch.cat(errors))
+    return Trust(table, (min(sigmas), max(sigmas)), {"family": family.describe(), "crops": crops, **what})
+
+
+def _restored(
+    clean: Tensor, family: Family, model: Model, grain: float, generator: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor, Tensor, float]:
+    """A crop with its grain, the error that the model expects, the true one, the pixels that count, and σ."""
+    operator, sigma = family.draw(generator, (clean.shape[-2], clean.shape[-1]))
+    height, width = operator.for_training((clean.shape[-2], clean.shape[-1]))[1]
+    clean = clean[..., :height, :width]
+    clean = clean + min(grain, HIDDEN * sigma) * torch.randn(clean.shape, generator=generator)
+    y = degrade(clean, operator, sigma, generator)
+    if float(torch.rand(1, generator=generator)) < 0.5:  # half of the world's pictures come in 8 bits
+        y = (255 * y).round() / 255
+    device = model.stages[0].device
+    y, clean = y.to(device), clean.to(device)
+    state = begin(y, operator, model, per_channel(sigma if y.ndim == 2 else [sigma] * len(y), y))
+    for number, stage in enumerate(model.stages):
+        state, _ = advance(state, stage, errors=gives_errors(model, number))
+    counted = torch.zeros(clean.shape[-2:], dtype=torch.bool, device=device)
+    operator.crop(counted, (y.shape[-2], y.shape[-1]))[:] = True
+    if isinstance(operator, Mask) and sigma <= ROUNDING:
+        counted &= operator.missing.to(device)
+    return clean, raw_error(state, model), finished(state, model).x - clean, counted, sigma
+
+
+def _crop(image: Tensor, side: int, generator: torch.Generator) -> Tensor:
+    """A crop at a random place, turned and mirrored at random."""
+    height, width = (min(side, length) for length in image.shape[-2:])
+    limits = (image.shape[-2] - height + 1, image.shape[-1] - width + 1, 2, 2, 2)
+    row, col, down, across, swap = (int(torch.randint(n, (), generator=generator)) for n in limits)
+    crop = image[..., row : row + height, col : col + width]
+    crop = crop.flip([axis for axis, flipped in ((-2, down), (-1, across)) if flipped])
+    return (crop.mT if swap else crop).contiguous()

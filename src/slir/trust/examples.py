@@ -62,14 +62,12 @@ def draw_examples(
     cells: Callable[[Tensor], Tensor],
     *,
     size: int,
-    unit: float,
     generator: torch.Generator,
     count: int = COUNT,
 ) -> Examples:
     """Patches of all pictures, as many of each kind: most patches of pictures are flat, and flat ones tell nothing.
 
-    planes: (H, W) in [0, 1]. cells: what kind clean patches (P, size²) are of, in units. unit: of which range 1 is so
-    many.
+    planes: (H, W) in [0, 1]. cells: what kind clean patches (P, size²) are of.
     """
     drawn, origins = [], []
     each = -(-16 * count // len(planes))
@@ -80,7 +78,7 @@ def draw_examples(
         drawn.append(windows[rows, cols])
         origins.append(torch.stack([torch.full_like(rows, number), rows, cols], 1))
     patches, origin = torch.cat(drawn), torch.cat(origins)
-    kinds = cells(patches.flatten(1) / unit)
+    kinds = cells(patches.flatten(1))
     # By turns one of each kind: the rank of a patch among its kind decides, and kinds with few give all they have.
     order = kinds.argsort(stable=True)
     first = torch.searchsorted(kinds[order], kinds[order])

@@ -1,8 +1,7 @@
 """Why a pixel is what it is: the examples behind its patch, with their weights.
 
-The patch is restored once more, alone with what surrounds it, and the last stage is asked for its pull. With a bank's
-weights (Nadaraya–Watson, kernel ridge) α is the stage's own; with a ridge per cell or a learnt kernel it is
-`slir.trust.examples`'.
+The patch is restored once more, alone with what surrounds it, up to the pull of the last stage. With a bank's weights
+(Nadaraya–Watson, kernel ridge) α is the stage's own; with a learnt kernel it is that of `slir.trust.examples`.
 """
 
 from __future__ import annotations
@@ -15,17 +14,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slir.cascade import BankWeights, LearntStage
 from slir.errors import InputError, SlirError
-from slir.estimator.loop import advance, begin, brightness, finished, in_whole_blocks, per_channel
+from slir.estimator.loop import advance, begin, brightness, finished, per_channel
+from slir.estimator.state import State
 from slir.estimator.tiling import piece_around
+from slir.kernel.cell_ridge import CellRidgeStage
 from slir.kernel.network import LEAD
 from slir.kernel.stage import KernelStage
 from slir.losses import Squared
 from slir.model import Model, Stage
 from slir.operators import Operator
+from slir.patches import PatchGrid
 from slir.trust.examples import local_weights
-from slir.views import look
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,7 @@ def explain(
     piece = piece_around(shape, operator, model, (pixel[0], pixel[1]))
     seen, part = (y, operator) if piece.operator is None else (y[..., *piece.seen], piece.operator)
     start = (0, 0) if piece.operator is None else (piece.seen[0].start, piece.seen[1].start)
-    noise = per_channel(sigma, y)
-    unit = model.stages[0].unit(operator, noise, operator.x_shape(shape))
-    state = begin(in_whole_blocks(seen, part, model), part, model, noise, unit)
+    state = begin(seen, part, model, per_channel(sigma, y))
     for stage in model.stages[:-1]:
         state, _ = advance(state, stage)
     last = model.stages[-1]
@@ -145,9 +143,9 @@ def explain(
         if isinstance(last, Stage):
             found = _of_paper(last, *place)
         else:
-            assert isinstance(last, LearntStage)  # there are these three
-            found = _of_learnt(last, model, *place)
-    restored = _patch(after.x, corner, last.size) * state.unit
+            assert isinstance(last, CellRidgeStage)  # there are these three
+            found = _of_ridge(last, model, *place)
+    restored = _patch(after.x, corner, last.size)
     order = found.alpha.abs().argsort(descending=True, stable=True)[:k]
     rest = found.fixed + found.alpha @ found.parts - found.pull
     origins = found.origin[order % len(found.origin)].tolist()
@@ -188,7 +186,7 @@ def _nearest(starts: list[int], at: int, size: int) -> int:
     return min(starts, key=lambda start: (abs(2 * (at - start) - (size - 1)), start))
 
 
-def _of_paper(stage: Stage, state: Any, grid: Any, band: slice, number: int) -> _Parts:
+def _of_paper(stage: Stage, state: State, grid: PatchGrid, band: slice, number: int) -> _Parts:
     """The weights of the paper's stage: its target, before the splitting ties it to x, is Σ αᵢxⁱ plus the mean of x_p.
 
     With another loss than the squared one the patches pull by their distance too: the pull is the weighted mean alone.
@@ -204,19 +202,8 @@ def _of_paper(stage: Stage, state: Any, grid: Any, band: slice, number: int) -> 
     )
 
 
-def _of_learnt(stage: LearntStage, model: Model, state: Any, grid: Any, band: slice, number: int) -> _Parts:
-    images, _ = look(state, stage.views, stage.error)
-    seen, patches = (rows[number][None] for rows in stage.features(images, state.z, grid, band))
-    pull = stage.pull(seen, patches).moment[0].double() * state.unit
-    mean = float(pull.mean())
-    regression = stage.regression
-    if isinstance(regression, BankWeights):
-        alpha = regression.fitted.alpha(seen)[0].double()
-        parts = regression.fitted.clean.double() * state.unit  # xⁱ − zⁱ
-        fixed = patches[0].double() * state.unit - mean
-        origin = torch.zeros(len(parts), 3, dtype=torch.int64)
-        return _Parts(pull - mean, fixed, parts, alpha, 0.5 + parts, origin, ("training pairs",), mean, True)
-    return _of_examples(pull, model, stage.size)
+def _of_ridge(stage: CellRidgeStage, model: Model, state: State, grid: PatchGrid, band: slice, number: int) -> _Parts:
+    return _of_examples(stage.target(state, grid, band)[number].double(), model, stage.size)
 
 
 def _of_examples(pull: Tensor, model: Model, size: int) -> _Parts:

@@ -24,11 +24,20 @@ FEWEST = 2000
 """Pixels that a bin holds at least; fewer bins are made of few pixels."""
 
 
+LEAST = 1e-7
+"""Smallest error that is expected anywhere, range 1."""
+
+
+def log_square(error: Tensor) -> Tensor:
+    """log E[(x̂ − x)²] from a root mean square error."""
+    return 2 * error.clamp(min=LEAST).log()
+
+
 @dataclass(frozen=True)
 class Calibration:
-    """raw: (b,) log of what the regression expects, and ratio: (b,) what it is to be multiplied with.
+    """raw: (b,) log of the error that the model expects; ratio: (b,) the factor that corrects it.
     expected: (b,) log ê. absolute: (b,) E|x̂ − x|/ê. quantiles: (levels, b), of |x̂ − x|/ê.
-    All in units. pixels: that were held out."""
+    Errors count where the range is 1. pixels: number of held-out pixels."""
 
     raw: Tensor
     ratio: Tensor
@@ -38,16 +47,16 @@ class Calibration:
     pixels: int = 0
 
     def error(self, log_square: Tensor) -> Tensor:
-        """ê, the root mean square error to expect, in units: (H, W) -> (H, W)."""
+        """ê, the root mean square error to expect: (H, W) -> (H, W)."""
         raw = log_square / 2
         return interpolate(raw, self.raw, self.ratio.log()).add_(raw).exp_()
 
     def absolute_error(self, error: Tensor) -> Tensor:
-        """The absolute error to expect, from ê in units."""
+        """The absolute error to expect, from ê."""
         return error * interpolate(_log(error), self.expected, self.absolute)
 
     def half_width(self, error: Tensor, level: float) -> Tensor:
-        """What to add and to subtract at a level, from ê in units."""
+        """What to add and to subtract at a level, from ê."""
         if not LEVELS[0] <= level <= LEVELS[-1]:
             rule = f"lie between {LEVELS[0]} and {LEVELS[-1]}"
             raise InputError("level", rule, level, "0.9 holds the truth nine times out of ten.")
@@ -61,16 +70,14 @@ class Calibration:
         return error * interpolate(_log(error), self.expected, own)
 
 
-def calibrate_errors(log_square: Tensor, errors: Tensor, shift: Tensor | None = None) -> Calibration:
-    """log_square: what the regression expects at held-out pixels, (n,). errors: x̂ − x there. Both in units.
-    shift: what is yet to be added to log ê, (n,)."""
+def calibrate_errors(log_square: Tensor, errors: Tensor) -> Calibration:
+    """log_square: log E[(x̂ − x)²] that the model expects at held-out pixels, (n,). errors: x̂ − x there."""
     raw, sizes = log_square.double().cpu() / 2, errors.double().cpu().abs()
-    shift = torch.zeros_like(raw) if shift is None else shift.double()
     bins = max(1, min(BINS, len(raw) // FEWEST))
     parts = raw.argsort().tensor_split(bins)
     centres = torch.stack([raw[part].mean() for part in parts])
-    ratio = torch.stack([(sizes[part] / (raw + shift)[part].exp()).square().mean().sqrt() for part in parts])
-    expected = interpolate(raw, centres, ratio.log()) + raw + shift
+    ratio = torch.stack([(sizes[part] / raw[part].exp()).square().mean().sqrt() for part in parts])
+    expected = interpolate(raw, centres, ratio.log()) + raw
     parts = expected.argsort().tensor_split(bins)
     scores = sizes / expected.exp()
     middles = torch.stack([expected[part].mean() for part in parts])

@@ -53,7 +53,7 @@ class Peer:
 
     def handles(self, case: Case) -> bool:
         """Peers stay out of the composition table, which is about the bank of the paper's method."""
-        return case.kind in self.kinds and case.table != "composition"
+        return case.kind in self.kinds and case.table not in ("composition", "colour")
 
     def fit(self, images: Sequence[np.ndarray], case: Case) -> Arrays:
         """What `restore` needs, from clean images and one case that shows the degradation; never from its `clean`."""

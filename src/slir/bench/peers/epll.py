@@ -11,8 +11,8 @@ As in the authors' code, every pixel counts as covered by 64 patches, those near
 Schedules: β = (1, 4, 8, 16, 32)/σ² for denoising and 50·(1, 2, 4, …, 64) for the rest.
 
 D. Zoran, Y. Weiss, "From learning models of natural image patches to whole image restoration", ICCV, 2011. The authors'
-mixture was learnt from 2 million patches and has small means; `slir.mixture`, which learns ours, holds the means at
-zero.
+mixture was learnt from 2 million patches and has small means; `slir.bench.peers.mixture`, which learns ours,
+holds the means at zero.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from torch.nn.functional import fold, unfold
 
 from slir.bench.peers.base import Arrays, Peer
 from slir.bench.peers.forward import Forward, conjugate_gradients, first_guess
+from slir.bench.peers.mixture import Mixture, fit_mixture, patch_basis, sample_patches
 from slir.bench.protocols import Case
-from slir.mixture import Mixture, fit_mixture, patch_basis, sample_patches
 
 SIDE = 8
 BLOCK = 1 << 16

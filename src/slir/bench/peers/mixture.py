@@ -86,11 +86,6 @@ class Mixture:
         """The mixture seen through white noise of this variance."""
         return Mixture(self.weights, self.axes, self.spread + variance)
 
-    def blurred(self, error: Tensor) -> Mixture:
-        """The mixture seen through errors of this covariance, (d, d), which need not be white."""
-        own = (self.axes * self.spread[:, None, :]) @ self.axes.mT
-        return Mixture.of(self.weights, own + error.to(own))
-
     def log_joint(self, features: Tensor, outer: Tensor | None = None) -> Tensor:
         """log π_k + log N(f; 0, Σ_k) for each column, less the constant d/2·log 2π: (K, P)."""
         outer = products(features) if outer is None else outer
@@ -103,39 +98,6 @@ class Mixture:
         precision = (self.axes / self.spread[:, None, :]) @ self.axes.mT
         i, j = torch.triu_indices(*precision.shape[1:], device=precision.device)
         return precision[:, i, j] * torch.where(i == j, -0.5, -1.0)
-
-
-class QuickLikelihood:
-    """The likelihoods of a mixture's components with fine coefficients taken to be independent: a third of the work.
-
-        log π_k + log N(f; 0, Σ̃_k),    Σ̃_k = Σ_k without the covariances of coefficient (u, v) of the DCT where
-        u + v ≥ side: what a coefficient beyond the diagonal says about others is next to nothing
-
-    mixture: on side² − 1 coefficients.
-    """
-
-    def __init__(self, mixture: Mixture):
-        d = mixture.axes.shape[1]
-        side = round((d + 1) ** 0.5)
-        steps = torch.arange(side)
-        coarse = (steps[:, None] + steps < side).flatten()[1:].to(mixture.axes.device)
-        if len(coarse) != d:  # no patch, so nothing is known to be fine
-            coarse = coarse.new_ones(d)
-        self.order = torch.cat((coarse.nonzero(), (~coarse).nonzero())).flatten()
-        self.coarse = int(coarse.sum())
-        covariances = (mixture.axes * mixture.spread[:, None, :]) @ mixture.axes.mT
-        some = self.order[: self.coarse]
-        block = Mixture.of(mixture.weights, covariances[:, some][:, :, some])
-        alone = covariances.diagonal(dim1=1, dim2=2)[:, self.order[self.coarse :]].clamp(min=FLOOR)  # (K, fine)
-        self.constant = mixture.weights.log() - 0.5 * (block.spread.log().sum(1) + alone.log().sum(1))
-        self.forms = torch.cat((block._quadratic, -0.5 / alone), 1)
-        self.chunk = mixture.chunk
-
-    def __call__(self, features: Tensor) -> Tensor:
-        """(d, P) -> (K, P), less the constant d/2·log 2π."""
-        features = features[self.order]
-        outer = torch.cat((products(features[: self.coarse]), features[self.coarse :].square()))
-        return torch.addmm(self.constant[:, None], self.forms, outer)
 
 
 def fit_mixture(

@@ -1,0 +1,24 @@
+"""Where the loop begins: a smooth image that explains y."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from slir.operators import Operator
+from slir.recipes import ROUNDING
+from slir.solvers.system import System
+
+SLOPE = 0.07
+"""g: root mean square difference of neighbouring pixels of a natural image whose range is 1."""
+
+TOLERANCE = {"cpu": 3e-8, "cuda": 3e-6}
+"""Root mean square of the residual at which the solve ends, as a share of the prior's weight. For a small σ it may not
+be reached close to a border, where B says next to nothing."""
+
+
+def smooth_start(operator: Operator, y: Tensor, sigma: float) -> Tensor:
+    """argmin_x ‖y − Bx‖²/σ² + ‖∇x‖²/g², by conjugate gradient from the operator's guess: (h, w) -> (H, W)."""
+    guess = operator.guess(y)
+    weight = (max(sigma, ROUNDING) / SLOPE) ** 2
+    target = TOLERANCE.get(y.device.type, 3e-8) * guess.numel() ** 0.5 * weight
+    return System(operator, 1.0, 0.0, weight).explain(y, guess, target=target).value
