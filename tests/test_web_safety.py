@@ -571,7 +571,7 @@ def test_a_file_that_keeps_its_reader_busy_keeps_nobody_else_waiting(served, cli
     client.upload(encoded(scene()))
     process = served.server.readers.hands[0].process
     os.kill(process.pid, signal.SIGSTOP)  # as if it had met a file that takes for ever
-    served.server.readers.hands[1].ask("values", [], 0, 0)  # so that it has begun
+    served.server.readers.hands[1].ask("values", [], 0, 0, 0)  # so that it has begun
     monkeypatch.setattr(readers, "SECONDS", 1.5)
     with ThreadPoolExecutor(1) as pool, served.client() as other:
         waiting = pool.submit(client.post, "/api/files", params={"name": "a.png"}, content=encoded(scene()))
