@@ -56,8 +56,10 @@ export const api = {
   job: (id) => json("GET", `/api/jobs/${id}`),
   cancel: (id) => ask("POST", `/api/jobs/${id}/cancel`),
   remove: (id) => ask("DELETE", `/api/jobs/${id}`),
-  pixel: (id, row, col, signal) => json("GET", `/api/jobs/${id}/pixel?row=${row}&col=${col}`, { signal }),
-  explain: (id, row, col, signal) => json("GET", `/api/jobs/${id}/explain?row=${row}&col=${col}&k=16`, { signal }),
+  preview: (asked, signal) => json("POST", "/api/previews", { body: JSON.stringify(asked), type: "application/json", signal }),
+  pixel: (id, { row, col, plane }, signal) => json("GET", `/api/jobs/${id}/pixel?row=${row}&col=${col}&plane=${plane}`, { signal }),
+  explain: (id, { row, col, plane }, signal) =>
+    json("GET", `/api/jobs/${id}/explain?row=${row}&col=${col}&plane=${plane}&k=16`, { signal }),
   bitmap: async (url) => createImageBitmap(await (await ask("GET", url)).blob()),
 };
 

@@ -42,7 +42,7 @@ export function commands({ desk, painting, settings, brush, restore, cancel, cal
     { keys: ["-", "_"], action: buttons["zoom-out"] },
     { keys: ["0", ...both("f")], shown: "0 F", words: "Fit the window", action: buttons.fit },
     { keys: ["1"], shown: "1", words: "One pixel on one pixel", action: buttons.actual },
-    { shown: "← ↑ → ↓", words: "Move the picture, once it has the focus; Enter asks the pixel in its middle" },
+    { shown: "← ↑ → ↓", words: "Move the picture, once it has the focus; Enter inspects the pixel in its middle" },
     { keys: ["["], shown: "[ ]", words: "Smaller and larger brush", action: () => (brush.value -= brush.value > 20 ? 5 : 1) },
     { keys: ["]"], action: () => (brush.value += brush.value >= 20 ? 5 : 1) },
     { keys: both("p"), shown: "P X", words: "Paint or erase the mask", action: () => painting.take("paint") },

@@ -103,11 +103,9 @@ export class Pictures extends EventTarget {
     return jobs.filter((job) => job?.state === "done");
   }
 
-  async downloadAll() {
-    for (const job of this.finished()) {
-      save(`/api/jobs/${job.job}/result`);
-      await sleep(400); // browsers drop downloads that begin at once
-    }
+  /** All results in one file. */
+  downloadAll() {
+    save(`/api/results.zip?${this.finished().map((job) => `job=${job.job}`).join("&")}`);
   }
 
   #pending() {
@@ -180,6 +178,6 @@ export function facts(file) {
   const depth = bits ? `${bits}-bit${kind === "float" ? " floats" : ""}` : file.dtype;
   const { width, height } = turnedSize(file.width, file.height, file.orientation);
   const parts = [`${width} × ${height}`, file.colour ? "colour" : "grey", depth];
-  if (file.planes > 1) parts.push(`${file.planes} planes, the first is shown`);
+  if (file.planes > 1) parts.push(`${file.planes} planes`);
   return parts.join(", ");
 }

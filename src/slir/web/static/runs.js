@@ -118,7 +118,7 @@ export class Runs extends EventTarget {
   }
 }
 
-/** Draw the list. `hooks`: open(job), compare(id, on), remove(id), orientation(file); `now` the shown job's id, `ticked` the compared ones. */
+/** Draw the list. `hooks`: open(job), compare(id, on), remove(id); `now` the shown job's id, `ticked` the compared ones. */
 export function listRuns(runs, hooks, { now, ticked }) {
   const focused = document.activeElement?.closest("#runs [data-key]")?.dataset.key;
   $("runs").replaceChildren(...runs.list.map((job) => row(job, hooks, { now, ticked })));
@@ -135,14 +135,14 @@ export function thumbnail(src, orientation) {
 
 function row(job, hooks, { now, ticked }) {
   const done = job.state === "done";
-  const words = done ? `${inWords(job.settings)} · ${number(job.seconds, 2)} s` : `${inWords(job.settings)} · ${stateInWords(job)}`;
+  const words = `${inWords(job)} · ${done ? `${number(job.seconds, 2)} s` : stateInWords(job)}`;
   const picture = done
-    ? thumbnail(`/api/jobs/${job.job}/preview.png?max=96`, hooks.orientation(job.file))
+    ? thumbnail(`/api/jobs/${job.job}/preview.png?max=96`, job.orientation)
     : el("span", { class: "blank" });
   const tick = el("input", {
     type: "checkbox",
     checked: ticked.includes(job.job),
-    "aria-label": `Compare ${job.name}, ${inWords(job.settings)}`,
+    "aria-label": `Compare ${job.name}, ${inWords(job)}`,
     title: "Compare",
     "data-key": `tick-${job.job}`,
     change: (event) => hooks.compare(job.job, event.target.checked),
