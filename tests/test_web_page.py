@@ -309,6 +309,10 @@ def test_the_blur_is_built_drawn_or_read_and_always_shown(user):
     expect(user["#psf-picture"]).not_to_have_attribute("src", shown)
     user.choose("drawn")
     expect(user["#psf-words"]).to_have_text("Draw the blur above.")
+    expect(user["#preview-words"]).to_have_text("No preview: There is no blur yet")
+    asked = len(user.requests)
+    user.page.wait_for_timeout(400)
+    assert len(user.requests) == asked  # the page does not ask again and again for a blur that is not there
     user["#restore"].click()
     expect(user["#alert-title"]).to_have_text("There is no blur yet")
     user["#psf-grid"].focus()

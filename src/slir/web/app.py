@@ -120,7 +120,7 @@ async def _misunderstood(request: Request, error: Exception) -> Response:
 
 
 async def _gone(request: Request, error: Exception) -> Response:
-    return Problem(400, "The body is not whole", "The connection ended before it.").response()  # nobody reads it
+    return Problem(400, "The body is incomplete", "The connection ended early.").response()  # nobody reads it
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -79,22 +79,22 @@ class Bench:
         with self._change:
             own = sum(not other.final for other in self._runs.values() if other.owner == owner)
             if own >= self.settings.per_client:
-                detail = f"{own} jobs of yours wait or run; a client may have {self.settings.per_client}."
+                detail = f"{own} of your jobs are waiting or running; the limit is {self.settings.per_client}."
                 raise _full("You have too many jobs", detail)
             if len(self._queue) >= self.settings.queue:
-                raise _full("The server is busy", f"{len(self._queue)} jobs wait already.")
+                raise _full("The server is busy", f"{len(self._queue)} jobs are already waiting.")
 
     async def ask(self, question: Question) -> dict[str, Any]:
         """The answer of a process."""
         with self._change:
             if len(self._questions) >= self.settings.queue:
-                raise _full("The server is busy", f"{len(self._questions)} questions wait already.")
+                raise _full("The server is busy", f"{len(self._questions)} questions are already waiting.")
             self._questions.add(question)
             self._change.notify_all()
         try:
             return await asyncio.wait_for(asyncio.wrap_future(question.answer), PATIENCE)
         except TimeoutError:
-            raise _full("The server is busy", "It works on something else.") from None
+            raise _full("The server is busy", "It is working on something else.") from None
         except Refused as refusal:
             raise Problem.of(refusal.problem, question.names) from None
         except Stopped:

@@ -56,7 +56,7 @@ async def send_file(request: Request, here: Here, me: Me, name: Name) -> FileInf
     """Send a picture: the bytes of its file."""
     shown = shown_name(name)
     if not shown:
-        raise refused(InputError("name", "hold something that can be read", "empty", "Pass the file's name."))
+        raise refused(InputError("name", "not be empty", "empty", "Pass the file's name."))
     id = new_id()
     upload = Upload(id, me, here.store.folder / "files" / f"{id}{suffix_of(shown)}", shown)
     await _received(request, here, upload.path)
@@ -88,7 +88,7 @@ async def example_picture(name: str) -> Response:
 
 def _example(name: str) -> Example:
     if name not in EXAMPLES:
-        raise Problem(404, "There is no such example", remedy=f"Take one of {', '.join(EXAMPLES)}.")
+        raise Problem(404, "There is no such example", remedy=f"Choose one of {', '.join(EXAMPLES)}.")
     return EXAMPLES[name]
 
 

@@ -61,7 +61,7 @@ def job_of(asked: Asked, upload: Upload, output: Path, here: Server, me: Client)
     try:
         if asked.task == "upsample" and pixels * asked.factor**2 > here.settings.pixels:
             rule = f"keep the result below {here.settings.pixels:,} pixels"
-            raise InputError("factor", rule, asked.factor, "Take a smaller one, or crop the picture.")
+            raise InputError("factor", rule, asked.factor, "Choose a smaller factor, or crop the picture.")
         if asked.psf is not None and asked.task == "deblur":
             kernel = here.store.kernel(asked.psf, me)
             own |= {"psf": kernel.values, "made_by": kernel.made_by}

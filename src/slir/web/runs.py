@@ -106,7 +106,7 @@ class Run:
 
     def _message(self, position: int) -> str:
         if self.state == "queued":
-            return f"waiting, {position - 1} before it" if position > 1 else "waiting"
+            return f"waiting, {position - 1} ahead of it" if position > 1 else "waiting"
         if self.state == "running":
             stage = min(self.stage + 1, self.stages)
             return f"stage {stage} of {self.stages}" if self.stages else "beginning"

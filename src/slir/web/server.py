@@ -114,6 +114,6 @@ def picture(path: Path, most: int, *, lasting: bool = False) -> Response:
     try:
         data = display.served(path, most)
     except FileNotFoundError:
-        raise Problem(404, "There is no such picture", "It is not there yet, or no longer.") from None
+        raise Problem(404, "There is no such picture", "It does not exist yet, or no longer.") from None
     headers = {"Cache-Control": "private, max-age=3600"} if lasting else {}
     return Response(data, media_type="image/png", headers=headers)

@@ -15,9 +15,9 @@ from slir.web.problems import refused
 LEVELS = ("0.5", "0.9")
 """Shares of the pixels that intervals are to hold."""
 
-UNASKED = "It was not asked for."
+UNASKED = "The error map was not requested."
 TOO_LARGE = "Planes of this size are restored by windows, without an error map."
-UNCALIBRATED = "This model carries no calibration."
+UNCALIBRATED = "This model has no calibration."
 
 
 def error_of(folder: Path) -> Path:

@@ -40,7 +40,7 @@ def look(tell: Tell, path: Path, view_path: Path, most_pixels: int) -> dict[str,
         height, width = head.size
         if height * width * head.planes > most_pixels:
             planes = f" in {head.planes} planes" if head.planes > 1 else ""
-            detail = f"It has {width} × {height} pixels{planes}; at most {most_pixels:,} are taken here."
+            detail = f"It has {width} × {height} pixels{planes}; the limit is {most_pixels:,}."
             remedy = "Crop it or make it smaller, or restore it with the command line."
             raise Problem(413, "The picture is too large", detail, remedy=remedy)
         pixels = source.read().pixels
@@ -75,7 +75,7 @@ def kernel(tell: Tell, path: Path, widest: int) -> np.ndarray:
     """A blur kernel from a file."""
     found = io.read_psf(path)
     if max(found.shape) > widest:
-        detail = f"It has {found.shape[1]} × {found.shape[0]} pixels; at most {widest} × {widest} are taken here."
+        detail = f"It has {found.shape[1]} × {found.shape[0]} pixels; the limit is {widest} × {widest}."
         raise Problem(413, "The kernel is too large", detail, argument="psf", remedy="Crop it to its support.")
     return found
 

@@ -41,7 +41,7 @@ export function commands({ desk, painting, settings, brush, restore, cancel, cal
     { keys: ["+", "="], shown: "+ −", words: "Zoom in and out (or the wheel, or two fingers)", action: buttons["zoom-in"] },
     { keys: ["-", "_"], action: buttons["zoom-out"] },
     { keys: ["0", ...both("f")], shown: "0 F", words: "Fit the window", action: buttons.fit },
-    { keys: ["1"], shown: "1", words: "One pixel on one pixel", action: buttons.actual },
+    { keys: ["1"], shown: "1", words: "Actual pixels", action: buttons.actual },
     { shown: "← ↑ → ↓", words: "Move the picture, once it has the focus; Enter inspects the pixel in its middle" },
     { keys: ["["], shown: "[ ]", words: "Smaller and larger brush", action: () => (brush.value -= brush.value > 20 ? 5 : 1) },
     { keys: ["]"], action: () => (brush.value += brush.value >= 20 ? 5 : 1) },

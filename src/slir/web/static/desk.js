@@ -19,8 +19,7 @@ export class Desk extends EventTarget {
     });
     $("wipe").addEventListener("input", () => this.#wiped());
     this.planes = plane;
-    const turned = settled(() => this.#try(this.#turnTo(plane.value - 1)), 60);
-    plane.addEventListener("change", turned);
+    plane.addEventListener("change", settled(() => this.#try(this.#turnTo(Math.round(plane.value) - 1)), 60));
     $("comparing-end").addEventListener("click", () => this.endComparison());
     viewer.addEventListener("drawn", () => {
       $("zoom").textContent = viewer.left ? `${Math.round(viewer.view.scale * 100)} %` : "–";
@@ -151,7 +150,10 @@ export class Desk extends EventTarget {
 
   /** Show another plane of a stack, before and after. */
   async #turnTo(plane) {
-    if (!this.picture || plane === this.plane || !(plane < this.picture.file.planes)) return;
+    const last = (this.picture?.file.planes ?? 1) - 1;
+    if (plane > last) this.planes.value = last + 1;
+    plane = Math.min(plane, last);
+    if (plane === this.plane) return;
     this.plane = plane;
     const { left, right } = this.viewer;
     await Promise.all([left, right].filter((layer) => layer?.load).map((layer) => layer.load(plane)));

@@ -37,7 +37,7 @@ export function shortcuts(table) {
     if (chord.length === 1 && !box.checked) return;
     if (chord !== "Escape" && event.target.closest(TYPING)) return;
     if (event.key === " " && event.target.closest(PRESSING)) return;
-    if ($("shortcuts").open) return; // the dialog closes itself on Esc
+    if (document.querySelector("dialog[open]")) return; // a dialog closes itself on Esc
     if (action(event) !== false) event.preventDefault();
   });
 }

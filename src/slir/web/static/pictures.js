@@ -84,7 +84,7 @@ export class Pictures extends EventTarget {
       entry.problem = null;
       while (this.#pending() >= ABREAST) await sleep(200);
       try {
-        const settings = await collect(entry.picture);
+        const settings = await this.#patiently(() => collect(entry.picture));
         const job = await this.#patiently(() => this.runs.submit(settings, entry.name));
         entry.job = job.job;
         started(entry.picture, job);

@@ -81,6 +81,8 @@ export class Preview {
     const { picture } = this.desk;
     $("preview").hidden = !picture || this.settings.task === "inpaint";
     if ($("preview").hidden || this.pauses.size) return;
+    if (picture !== this.shown) this.#clear();
+    this.shown = picture;
     const { signal } = (this.abort = new AbortController());
     this.placed = this.#place();
     try {
@@ -92,8 +94,15 @@ export class Preview {
       this.settings.found(overall(crop.sigma));
       this.#say("The middle of the view, before and after");
     } catch (problem) {
-      if (problem.name !== "AbortError" && !signal.aborted) this.#say(`No preview: ${problem.title ?? problem}`);
+      if (problem.name === "AbortError" || signal.aborted) return;
+      this.#say(`No preview: ${problem.title ?? problem}`);
+      if (problem.retry) setTimeout(() => signal.aborted || this.refresh(), 1000 * problem.retry);
     }
+  }
+
+  #clear() {
+    for (const side of ["before", "after"]) $(`preview-${side}`).getContext("2d").clearRect(0, 0, 132, 132);
+    $("strength-words").textContent = "";
   }
 
   #say(words) {

@@ -129,7 +129,9 @@ export class Psf extends EventTarget {
     $("psf-words").classList.toggle("bad", bad);
     $("psf-try").hidden = !this.built;
     $("psf-try").disabled = !made || $("restore").disabled;
-    this.dispatchEvent(new Event("change"));
+    const shown = `${this.id} ${words}`;
+    if (shown !== this.shown) this.dispatchEvent(new Event("change"));
+    this.shown = shown;
   }
 
   #kindChanged() {

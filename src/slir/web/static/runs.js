@@ -11,7 +11,7 @@ export const isFinal = (job) => FINAL.includes(job.state);
 
 /** Where a job stands, in words. */
 export function stateInWords(job) {
-  if (job.state === "queued") return job.position > 1 ? `Waiting, ${job.position - 1} before it` : "Waiting";
+  if (job.state === "queued") return job.position > 1 ? `Waiting, ${job.position - 1} ahead of it` : "Waiting";
   if (job.state === "running") return job.message || (job.stages ? `Stage ${job.stage} of ${job.stages}` : "Running");
   if (job.state === "failed") return problemOf(job).title;
   return job.state === "cancelled" ? "Cancelled" : `Done in ${number(job.seconds, 2)} s`;
@@ -106,7 +106,7 @@ export class Runs extends EventTarget {
         const told = new Map((await api.jobs()).map((job) => [job.job, job]));
         for (const job of this.list) {
           if (isFinal(job) || job.job === this.followed) continue;
-          const gone = { ...job, state: "failed", problem: { title: "The server has forgotten this run" } };
+          const gone = { ...job, state: "failed", problem: { title: "The server no longer has this run" } };
           this.put(told.get(job.job) ?? gone);
         }
         misses = 0;
