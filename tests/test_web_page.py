@@ -511,6 +511,9 @@ def test_a_phone(browser, address):
     expect(user["#zoom"]).not_to_have_text(f"{before:.0f} %")
     assert 2.5 < user.zoom() / before < 5
     user["#fit"].click()
+    user["#errors"].click()
+    expect(user["#opacity"]).to_be_in_viewport(ratio=1)
+    user["#errors"].click()
     user.page.touchscreen.tap(*user.point(0.6, 0.5))
     expect(user["#pixel-answer tbody td"].first).to_be_in_viewport(ratio=1)
     expect(user["#pixel-answer .patches canvas"]).to_have_count(18)
@@ -652,6 +655,28 @@ def test_planes_of_a_stack(user):
     user.screenshot("desk-stack")
     user.open("mine.png", png(SMALL))
     expect(user["#plane-row"]).to_be_hidden()
+
+
+def test_floats_need_a_white_level(user, address):
+    data = io.BytesIO()
+    tifffile.imwrite(data, SMALL.astype(np.float32) / 255)
+    user.open("floats.tif", data.getvalue())
+    expect(user["#preview-words"]).to_have_text("No preview: The white level must be specified")
+    expect(user["#alert"]).to_be_hidden()
+    room = """(input) => { const style = getComputedStyle(input);
+        const pen = document.createElement("canvas").getContext("2d");
+        pen.font = style.font;
+        const inner = input.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+        return inner - pen.measureText(input.placeholder).width; }"""
+    assert user["#white"].evaluate(room) > 0  # the placeholder is not cut
+    user["#restore"].click()
+    expect(user["#alert-title"]).to_have_text("The white level must be specified")
+    expect(user["#white"]).to_be_focused()
+    user.page.keyboard.type("1")
+    user["#restore"].click()
+    user.done()
+    (job,) = user.page.request.get(f"{address}api/jobs").json()
+    assert job["settings"]["data_range"] == 1
 
 
 def test_no_serious_accessibility_finding(restored, user):
