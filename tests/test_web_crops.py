@@ -36,6 +36,8 @@ def client(served):
 
 def preview(client, file, task="denoise", **settings):
     answer = client.post("/api/previews", json={"file": file, "task": task, **settings})
+    while answer.status_code == 429:  # the process that restores takes a moment to begin
+        answer = client.post("/api/previews", json={"file": file, "task": task, **settings})
     assert answer.status_code == 200, answer.text
     told = answer.json()
     return told | {side: decoded(base64.b64decode(told[side])).astype(float) for side in ("before", "after")}

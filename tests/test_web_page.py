@@ -591,6 +591,23 @@ def test_the_strength_is_previewed_and_used(user, address):
     assert asked.value.post_data_json["file"] == job["file"]
 
 
+def test_a_preview_waits_for_a_server_that_is_busy(user):
+    busy = {"title": "The server is busy", "status": 429}
+    answers = iter([True])
+
+    def route(route):
+        if next(answers, False):
+            route.fulfill(status=429, headers={"Retry-After": "1"}, json=busy)
+        else:
+            route.continue_()
+
+    user.page.route("**/api/previews", route)
+    user.open("night.png", png(SMALL))
+    expect(user["#preview-words"]).to_have_text("The server is busy. The preview waits.")
+    expect(user["#strength-words"]).to_contain_text("Noise found")
+    expect(user["#preview-words"]).to_have_text("The middle of the view, before and after")
+
+
 def test_the_result_is_told_in_plain_words(user):
     data = io.BytesIO()
     Image.fromarray(scene(96)).save(data, "JPEG", quality=90)

@@ -1,6 +1,6 @@
 // The pictures of this session: one, or a batch whose files each have their own state.
 
-import { api, Problem } from "./api.js";
+import { api, patiently, Problem } from "./api.js";
 import { $, el, save, sleep } from "./dom.js";
 import { fileLayer } from "./images.js";
 import { Mask } from "./mask.js";
@@ -84,8 +84,8 @@ export class Pictures extends EventTarget {
       entry.problem = null;
       while (this.#pending() >= ABREAST) await sleep(200);
       try {
-        const settings = await this.#patiently(() => collect(entry.picture));
-        const job = await this.#patiently(() => this.runs.submit(settings, entry.name));
+        const settings = await collect(entry.picture);
+        const job = await patiently(() => this.runs.submit(settings, entry.name));
         entry.job = job.job;
         started(entry.picture, job);
       } catch (problem) {
@@ -110,17 +110,6 @@ export class Pictures extends EventTarget {
 
   #pending() {
     return this.entries.filter((entry) => entry.job && !isFinal(this.runs.jobs.get(entry.job) ?? { state: "done" })).length;
-  }
-
-  async #patiently(action) {
-    for (let tries = 0; ; tries++) {
-      try {
-        return await action();
-      } catch (problem) {
-        if (problem.status !== 429 || tries > 60) throw problem;
-        await sleep(1000 * (problem.retry || 1));
-      }
-    }
   }
 
   async #take(entry, action, ready) {

@@ -1,6 +1,6 @@
 // A crop of the picture, restored at once with the settings of the form, before the whole is.
 
-import { api } from "./api.js";
+import { api, patiently } from "./api.js";
 import { $, overall, settled } from "./dom.js";
 import { turned, turnedPlace, inverse } from "./orient.js";
 
@@ -13,14 +13,15 @@ export async function noiseOf(asked, signal) {
   const key = JSON.stringify(asked);
   if (!known.has(key)) {
     const place = { row: 0, col: 0, ...asked };
-    known.set(key, overall((await api.preview({ ...place, sigma: "auto" }, signal)).sigma));
+    const told = await patiently(() => api.preview({ ...place, sigma: "auto" }, signal), { signal });
+    known.set(key, overall(told.sigma));
   }
   return known.get(key);
 }
 
 /** A crop before and after: {row, col, height, width, sigma, before, after}, the last two upright bitmaps. */
-export async function cropped(asked, orientation, signal) {
-  const told = await api.preview(asked, signal);
+export async function cropped(asked, orientation, { signal, waiting }) {
+  const told = await patiently(() => api.preview(asked, signal), { signal, waiting });
   const bitmap = async (data) => {
     const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
     return turned(await createImageBitmap(new Blob([bytes], { type: "image/png" })), orientation);
@@ -84,9 +85,10 @@ export class Preview {
     if (picture !== this.shown) this.#clear();
     this.shown = picture;
     const { signal } = (this.abort = new AbortController());
+    const waiting = ({ title }) => this.#say(`${title}. The preview waits.`);
     this.placed = this.#place();
     try {
-      const crop = await cropped(await this.asked(signal), picture.file.orientation, signal);
+      const crop = await cropped(await this.asked(signal), picture.file.orientation, { signal, waiting });
       if (signal.aborted) return;
       const size = { width: crop.after.width, height: crop.after.height };
       drawCrop($("preview-before"), crop.before, size);
@@ -94,9 +96,7 @@ export class Preview {
       this.settings.found(overall(crop.sigma));
       this.#say("The middle of the view, before and after");
     } catch (problem) {
-      if (problem.name === "AbortError" || signal.aborted) return;
-      this.#say(`No preview: ${problem.title ?? problem}`);
-      if (problem.retry) setTimeout(() => signal.aborted || this.refresh(), 1000 * problem.retry);
+      if (!signal.aborted) this.#say(`No preview: ${problem.title ?? problem}`);
     }
   }
 

@@ -54,12 +54,14 @@ export class Trials {
     $("trial-list").replaceChildren(...cards.map((card) => el("li", {}, card)));
     $("trial-words").textContent = "";
     const { orientation } = this.desk.picture.file;
+    const waiting = ({ title }) => ($("trial-words").textContent = `${title}. The trials wait.`);
     try {
       for (const [index, values] of blurs.entries()) {
         const { psf } = await api.psf(this.psf.request(values, orientation));
-        const crop = await cropped({ ...this.asked, psf }, orientation, signal);
+        const crop = await cropped({ ...this.asked, psf }, orientation, { signal, waiting });
         drawCrop(cards[index].querySelector("canvas"), crop.after, crop.after);
         cards[index].disabled = false;
+        $("trial-words").textContent = "";
       }
     } catch (problem) {
       if (signal.aborted) return;
