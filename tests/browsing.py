@@ -78,6 +78,10 @@ class User:
     def __getitem__(self, selector):
         return self.page.locator(selector)
 
+    def named(self, selector, words):
+        """The element with these words."""
+        return self.page.locator(selector, has_text=words)
+
     def leave(self):
         self.context.close()
         assert self.errors == []
@@ -91,7 +95,13 @@ class User:
         self.upload((name, data))
         expect(self["#name"]).to_have_text(name)
 
+    def sheet(self, tab):
+        """Show a panel; on a phone there is one at a time."""
+        if self[f"#tab-{tab}"].is_visible():
+            self[f"#tab-{tab}"].click()
+
     def known_noise(self, sigma):
+        self.page.evaluate("() => (document.getElementById('advanced').open = true)")
         self["#noise"].select_option("number")
         self["#sigma-row input[type=number]"].fill(str(sigma))
 

@@ -313,8 +313,8 @@ def test_error_maps_and_intervals(served, client, colour):
     pixels = scene(48, colour=colour)
     job = client.submit(client.upload(encoded(pixels)), sigma=12)
     client.finished(job)
-    assert client.get(f"/api/jobs/{job}/error.png").status_code == 409  # it was not asked for
-    assert "not asked for" in client.get(f"/api/jobs/{job}/error.tif").json()["detail"]
+    assert client.get(f"/api/jobs/{job}/error.png").status_code == 409  # it was not requested
+    assert "not requested" in client.get(f"/api/jobs/{job}/error.tif").json()["detail"]
     run = served.server.bench.get(job, Client(client.cookies["slir-session"]))
     error = np.linspace(0, 8, pixels.size, dtype=np.float32).reshape(pixels.shape)
     run.result.update(trust.keep(run.folder, Known(pixels.astype(np.float32), error)))

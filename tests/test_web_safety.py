@@ -299,14 +299,14 @@ def test_too_many_jobs(served):
         file = clients[3].upload(encoded(scene()))
         answer = clients[3].post("/api/jobs", json={"file": file, "task": "denoise"})
         assert (answer.status_code, answer.headers["retry-after"]) == (429, "5")
-        assert "2 jobs wait" in answer.json()["detail"]
+        assert "2 jobs are already waiting" in answer.json()["detail"]
         clients[1].post(f"/api/jobs/{jobs[1]}/cancel")
         clients[3].submit(file, sigma=12)
         clients[2].post(f"/api/jobs/{jobs[2]}/cancel")
         clients[0].submit(clients[0].upload(encoded(scene())), sigma=12)
         answer = clients[0].post("/api/jobs", json={"file": clients[0].upload(encoded(scene())), "task": "denoise"})
         assert answer.status_code == 429
-        assert "yours" in answer.json()["detail"]
+        assert "of your jobs" in answer.json()["detail"]
     assert clients[0].finished(jobs[0])["state"] == "done"
     for own in clients:
         for told in own.get("/api/jobs").json():
@@ -571,7 +571,7 @@ def test_a_file_that_keeps_its_reader_busy_keeps_nobody_else_waiting(served, cli
     client.upload(encoded(scene()))
     process = served.server.readers.hands[0].process
     os.kill(process.pid, signal.SIGSTOP)  # as if it had met a file that takes for ever
-    served.server.readers.hands[1].ask("values", [], 0, 0)  # so that it has begun
+    served.server.readers.hands[1].ask("values", [], 0, 0, 0)  # so that it has begun
     monkeypatch.setattr(readers, "SECONDS", 1.5)
     with ThreadPoolExecutor(1) as pool, served.client() as other:
         waiting = pool.submit(client.post, "/api/files", params={"name": "a.png"}, content=encoded(scene()))

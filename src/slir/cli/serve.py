@@ -20,16 +20,16 @@ def serve(
         str,
         typer.Option(
             metavar="ADDRESS",
-            help="Where to listen. The default can be reached from this machine alone; any other address, such as "
-            "0.0.0.0 for all, asks clients for a token.",
+            help="Address to listen on. The default accepts this machine only; with any other address, such as 0.0.0.0 "
+            "for all, clients need a token.",
         ),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes one that is free.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 selects a free one.")] = 8000,
     token: Annotated[
         str | None,
         typer.Option(
             envvar="SLIR_TOKEN",
-            help="What clients must know, 16 or more letters and digits; made up and printed where it is needed.",
+            help="Token for clients, 16 or more letters and digits; generated and printed if clients need one.",
         ),
     ] = None,
     name: Annotated[
@@ -38,26 +38,29 @@ def serve(
     ] = None,
     open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = False,
     workers: Annotated[
-        int, typer.Option(min=1, help="Restorations at a time. Each takes all cores, so more are rarely faster.")
+        int, typer.Option(min=1, help="Restorations at a time. Each uses all cores, so more are rarely faster.")
     ] = 1,
     device: options.Device = None,
-    max_megabytes: Annotated[int, typer.Option(min=1, help="Largest file that is taken.")] = 200,
-    max_megapixels: Annotated[float, typer.Option(min=0.01, help="Largest picture that is taken, or made.")] = 50,
-    queue: Annotated[int, typer.Option(min=1, help="Jobs that may wait; further ones are refused for now.")] = 32,
-    seconds: Annotated[float, typer.Option(min=1, help="Longest time that one restoration may take.")] = 900,
-    expiry: Annotated[float, typer.Option(min=0.01, help="Hours after which files that nobody uses are removed.")] = 6,
+    max_megabytes: Annotated[int, typer.Option(min=1, help="Largest file that is accepted.")] = 200,
+    max_megapixels: Annotated[float, typer.Option(min=0.01, help="Largest picture that is accepted or made.")] = 50,
+    queue: Annotated[
+        int, typer.Option(min=1, help="Jobs that may wait; further ones are refused until there is room.")
+    ] = 32,
+    seconds: Annotated[float, typer.Option(min=1, help="Longest time of one restoration.")] = 900,
+    expiry: Annotated[float, typer.Option(min=0.01, help="Hours after which unused files are removed.")] = 6,
     folder: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Where to make the private folder for files; by default the system's temporary one."
+            metavar="DIR",
+            help="Where to make the private folder for files; by default in the system's folder for temporary files.",
         ),
     ] = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Start the page in the browser: drop a picture, see it sharpen, download it.
+    """Start the page in the browser: drop a picture, restore it, download it.
 
-    Nothing leaves this machine, and nothing is loaded from others. Files live in a private folder and are removed when
-    nobody uses them any more, at the latest when the server ends: press Ctrl-C. The page's HTTP API is described at
+    Nothing leaves this machine, and the page loads nothing from others. Files are kept in a private folder. Unused ones
+    are removed after some hours, and all of them when the server ends (Ctrl-C). The HTTP API is described at
     /api/openapi.json.
 
     Examples:
@@ -72,7 +75,7 @@ def serve(
     from slir.web.settings import Settings
 
     if folder is not None and not folder.is_dir():
-        raise InputError("--folder", "be a folder that exists", repr(str(folder)), "Make it first.")
+        raise InputError("--folder", "be a folder that exists", repr(str(folder)), "Create it first.")
     settings = Settings(
         host=host,
         port=port,

@@ -6,7 +6,9 @@
     bench.py      jobs: queued, done, kept, forgotten      crew.py         processes that work, and may die
     runs.py       one job                                  readers.py      those that decode what clients send
     events.py     progress as server-sent events           work.py         what these processes do
-    examples.py   pictures to try                          trust.py        how far its result may be trusted
+    previews.py   route: a crop restored at once           crops.py        how a crop is restored
+    archive.py    route: results as one ZIP file           trust.py        how far a result may be trusted
+    examples.py   pictures to try                          questions.py    short work between two jobs
     replies.py    the shapes of what is sent and answered  display.py      arrays as pictures of eight bits
     server.py     what all routes share                    problems.py     what is said when something is refused
                                                            settings.py     limits

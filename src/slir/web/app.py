@@ -17,7 +17,7 @@ from starlette.staticfiles import StaticFiles
 
 from slir import __version__
 from slir.io import EXTENSIONS
-from slir.web import files, restoring
+from slir.web import archive, files, previews, restoring
 from slir.web.examples import EXAMPLES
 from slir.web.files import invalid
 from slir.web.guard import Guard
@@ -63,6 +63,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.add_api_route("/api/info", info, methods=["GET"])
     app.include_router(files.router)
     app.include_router(restoring.router)
+    app.include_router(previews.router)
+    app.include_router(archive.router)
     app.add_api_route("/", page, methods=["GET"], include_in_schema=False)
     app.mount("/static", _Static(directory=_PAGE, check_dir=False))
     app.add_exception_handler(HTTPException, _refuse)
@@ -118,7 +120,7 @@ async def _misunderstood(request: Request, error: Exception) -> Response:
 
 
 async def _gone(request: Request, error: Exception) -> Response:
-    return Problem(400, "The body is not whole", "The connection ended before it.").response()  # nobody reads it
+    return Problem(400, "The body is incomplete", "The connection ended early.").response()  # nobody reads it
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -13,12 +13,13 @@ from typing import Any
 from slir.web import work
 from slir.web.crew import Hand, Refused, Stopped, machine_memory
 from slir.web.problems import Problem, missing
-from slir.web.runs import Question, Run
+from slir.web.questions import Question, Questions
+from slir.web.runs import Run
 from slir.web.settings import Settings
 from slir.web.store import Client, Item, Mask, held_in
 
 PATIENCE = 30.0
-"""Seconds that a question about a pixel waits for its turn."""
+"""Seconds that a question waits for its turn and its answer."""
 
 
 class Bench:
@@ -35,7 +36,7 @@ class Bench:
         self._hands = [Hand(work.serve_restorer, memory) for _ in range(settings.workers)]
         self._runs: dict[str, Run] = {}
         self._queue: deque[Run] = deque()
-        self._questions: list[Question] = []
+        self._questions = Questions()
         self._change = threading.Condition()
         self._closed = False
         self._threads = [threading.Thread(target=self._work, args=(hand,), daemon=True) for hand in self._hands]
@@ -78,24 +79,29 @@ class Bench:
         with self._change:
             own = sum(not other.final for other in self._runs.values() if other.owner == owner)
             if own >= self.settings.per_client:
-                detail = f"{own} jobs of yours wait or run; a client may have {self.settings.per_client}."
+                detail = f"{own} of your jobs are waiting or running; the limit is {self.settings.per_client}."
                 raise _full("You have too many jobs", detail)
             if len(self._queue) >= self.settings.queue:
-                raise _full("The server is busy", f"{len(self._queue)} jobs wait already.")
+                raise _full("The server is busy", f"{len(self._queue)} jobs are already waiting.")
 
     async def ask(self, question: Question) -> dict[str, Any]:
-        """What a process says to a question. It is asked before any further job is begun."""
+        """The answer of a process."""
         with self._change:
-            self._questions.append(question)
+            if len(self._questions) >= self.settings.queue:
+                raise _full("The server is busy", f"{len(self._questions)} questions are already waiting.")
+            self._questions.add(question)
             self._change.notify_all()
         try:
             return await asyncio.wait_for(asyncio.wrap_future(question.answer), PATIENCE)
         except TimeoutError:
-            raise _full("The server is busy", "It works on something else.") from None
+            raise _full("The server is busy", "It is working on something else.") from None
         except Refused as refusal:
-            raise Problem.of(refusal.problem, question.run.names) from None
+            raise Problem.of(refusal.problem, question.names) from None
         except Stopped:
-            raise _full("The server is busy", "It is about to end.") from None
+            raise _full("The question was dropped", "A newer one came, or the server is about to end.") from None
+        finally:
+            with self._change:
+                self._questions.remove(question)
 
     def get(self, id: str, owner: Client) -> Run:
         run = self._runs.get(id)
@@ -181,12 +187,17 @@ class Bench:
         """What a thread does: hand jobs to its process, one after the other."""
         with contextlib.suppress(Refused, Stopped):
             hand.ask("warm", self.settings.device, seconds=300, stopped=lambda: self._closed)
+        asked = False  # a job goes before a second question in a row: nobody's questions keep others' jobs waiting
         while True:
             with self._change:
-                while not (question := self._question(hand)) and not self._queue and not self._closed:
+                while not self._closed:
+                    question = None if asked and self._queue else self._questions.next(hand)
+                    if question is not None or self._queue:
+                        break
                     self._change.wait()
                 if self._closed:
                     return
+                asked = question is not None
                 if question is None:
                     run = self._queue.popleft()
                     run.hand = hand
@@ -198,21 +209,13 @@ class Bench:
             self._wake_waiting()
             self._do(hand, run)
 
-    def _question(self, hand: Hand) -> Question | None:
-        """The next for this process."""
-        found = next((question for question in self._questions if question.run.hand is hand), None)
-        if found is not None:
-            self._questions.remove(found)
-        return found
-
     def _reply(self, hand: Hand, question: Question) -> None:
-        run, answer = question.run, question.answer
+        answer = question.answer
         if not answer.set_running_or_notify_cancel():
             return  # nobody waits any more
         try:
-            asked = (run.job, run.folder, question.row, question.col, question.k)
-            limit = self.settings.seconds
-            answer.set_result(hand.ask("explain", *asked, stopped=lambda: self._closed, seconds=limit))
+            how: dict[str, Any] = {"stopped": lambda: self._closed, "seconds": self.settings.seconds}
+            answer.set_result(hand.ask(question.skill, *question.arguments, **how))
         except Exception as error:
             answer.set_exception(error)
 

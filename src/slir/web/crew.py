@@ -98,7 +98,7 @@ class Hand:
                     raise Stopped
                 if now > end:
                     self.kill()
-                    detail = f"It took longer than the {seconds:.3g} seconds that it may take."
+                    detail = f"It took longer than the limit of {seconds:.3g} seconds."
                     raise Refused({"title": "The work took too long", "detail": detail, "remedy": self.remedy})
 
     def _sent(self, request: Any) -> Connection:
@@ -137,8 +137,8 @@ class Hand:
         if code < 0:
             how = f"It was killed by {signal.Signals(-code).name}"
             how += ", which is what the system does when memory runs out." if -code == signal.SIGKILL else "."
-        remedy = "Try a smaller picture. The server goes on, with a new process."
-        return Refused({"title": "The process that worked on it died", "detail": how, "remedy": remedy})
+        remedy = "Try a smaller picture. The server continues with a new process."
+        return Refused({"title": "The worker process died", "detail": how, "remedy": remedy})
 
     def end(self) -> None:
         """Let whoever waits for an answer have none, and start no other process. May be called from any thread."""
@@ -191,8 +191,12 @@ def _answer(skill: Callable[..., Any], arguments: tuple[Any, ...], connection: C
         from slir.errors import SlirError
 
         if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "alloc" in str(error):
-            remedy = "Crop the picture, or close what else uses the memory."
-            return "refused", {"title": "The memory is full", "detail": "The work needs more of it.", "remedy": remedy}
+            remedy = "Crop the picture, or close other programs."
+            return "refused", {
+                "title": "There is not enough memory",
+                "detail": "The work needs more memory than is free.",
+                "remedy": remedy,
+            }
         if is_full(error):
             return "refused", disk_full().body
         if isinstance(error, SlirError):

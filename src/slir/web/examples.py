@@ -94,7 +94,7 @@ def _camera(image: np.ndarray, sigma: float) -> np.ndarray:
 
 def _all() -> tuple[Example, ...]:
     motion, disk = {"kind": "motion", "length": 9, "angle": 30}, {"kind": "defocus", "radius": 2.5}
-    deblur = {"task": "deblur", "sigma": NOISE}
+    deblur = {"task": "deblur", "sigma": "auto"}
     return (
         Example("noisy", "A noisy photograph", (256, 256), {"task": "denoise", "sigma": "auto"}, _noisy),
         Example("shaken", "A shaken camera", (250, 248), {**deblur, "psf": motion}, _shaken),

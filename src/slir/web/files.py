@@ -15,21 +15,35 @@ from starlette.responses import FileResponse, Response
 from slir.errors import InputError, SlirError
 from slir.web import display
 from slir.web.display import View
-from slir.web.examples import EXAMPLES
+from slir.web.examples import EXAMPLES, Example
 from slir.web.problems import Names, Problem, refused
 from slir.web.replies import FileInfo, Id, MaskInfo, PsfInfo, PsfRequest
-from slir.web.server import Here, Me, Server, picture
+from slir.web.server import LARGEST_SIDE, Here, Me, Server, picture
 from slir.web.store import Client, Kernel, Mask, Upload, new_id, shown_name, suffix_of
 
 router = APIRouter(prefix="/api")
 WIDEST = 255
 """Longest side of a kernel."""
 
+CARD = 128
+"""Longest side of an example's picture."""
+
 ROOM = 2**24
 """Bytes of a file for which room is made at a time."""
 
 Name = Annotated[str, Query(description="The file's name, of which the suffix says the format.", max_length=1000)]
 Most = Annotated[int, Query(alias="max", ge=1, description="Longest side; larger pictures are made smaller.")]
+Plane = Annotated[int, Query(ge=0, le=2**31, description="Of a stack, counted from 0.")]
+
+
+def check_below(name: str, place: int, count: int) -> None:
+    """Raise a problem where a place is beyond the last one."""
+    if place >= count:
+        raise refused(InputError(name, f"be below {count}", place, "It is counted from 0."))
+
+
+def check_plane(upload: Upload, plane: int) -> None:
+    check_below("plane", plane, upload.told["planes"])
 
 
 def raw(media: str = "application/octet-stream") -> dict[str, Any]:
@@ -42,7 +56,7 @@ async def send_file(request: Request, here: Here, me: Me, name: Name) -> FileInf
     """Send a picture: the bytes of its file."""
     shown = shown_name(name)
     if not shown:
-        raise refused(InputError("name", "hold something that can be read", "empty", "Pass the file's name."))
+        raise refused(InputError("name", "not be empty", "empty", "Pass the file's name."))
     id = new_id()
     upload = Upload(id, me, here.store.folder / "files" / f"{id}{suffix_of(shown)}", shown)
     await _received(request, here, upload.path)
@@ -52,9 +66,7 @@ async def send_file(request: Request, here: Here, me: Me, name: Name) -> FileInf
 @router.post("/examples/{name}", status_code=201)
 async def take_example(name: str, here: Here, me: Me) -> FileInfo:
     """A picture that comes with slir, spoilt, as if it had been sent; with the settings that mend it."""
-    if name not in EXAMPLES:
-        raise Problem(404, "There is no such example", remedy=f"Take one of {', '.join(EXAMPLES)}.")
-    example = EXAMPLES[name]
+    example = _example(name)
     pixels, holes = await run_in_threadpool(example.made)
     id = new_id()
     upload = Upload(id, me, here.store.folder / "files" / f"{id}.png", f"{example.name}.png")
@@ -62,6 +74,22 @@ async def take_example(name: str, here: Here, me: Me) -> FileInfo:
     told = await _taken(here, me, upload)
     told.settings = upload.told["settings"] = example.settings | await _mask_of(holes, here, me)
     return told
+
+
+@router.get("/examples/{name}.png", response_class=Response, responses={200: {"content": {"image/png": {}}}})
+async def example_picture(name: str) -> Response:
+    """The middle of an example, pixel by pixel."""
+    pixels, _ = await run_in_threadpool(_example(name).made)
+    top, left = ((side - min(side, CARD)) // 2 for side in pixels.shape[:2])
+    shown = pixels[top : top + CARD, left : left + CARD]
+    headers = {"Cache-Control": "private, max-age=3600"}
+    return Response(display.png(shown), media_type="image/png", headers=headers)
+
+
+def _example(name: str) -> Example:
+    if name not in EXAMPLES:
+        raise Problem(404, "There is no such example", remedy=f"Choose one of {', '.join(EXAMPLES)}.")
+    return EXAMPLES[name]
 
 
 async def _mask_of(values: np.ndarray | None, here: Server, me: Client) -> dict[str, str]:
@@ -118,14 +146,17 @@ async def file_info(id: Id, here: Here, me: Me) -> FileInfo:
 
 
 @router.get("/files/{id}/preview.png", response_class=Response, responses={200: {"content": {"image/png": {}}}})
-async def file_preview(id: Id, here: Here, me: Me, most: Most = display.LARGEST) -> Response:
-    """The picture's first plane in eight bits."""
+async def file_preview(id: Id, here: Here, me: Me, most: Most = display.LARGEST, plane: Plane = 0) -> Response:
+    """A plane of the picture in eight bits."""
     upload = here.store.upload(id, me)
+    check_plane(upload, plane)
+    if plane:
+        return await here.shown(me, upload.path, upload.view, most, plane, names=upload.names)
     path = upload.view_path
     if min(most, max(upload.told["width"], upload.told["height"])) > display.LARGEST:
         path = upload.large_path
         if not path.exists():
-            await here.read(me, "show", upload.path, path, upload.view, 16384, names=upload.names)
+            await here.read(me, "show", upload.path, path, upload.view, LARGEST_SIDE, names=upload.names)
     return await run_in_threadpool(picture, path, most, lasting=True)
 
 
@@ -154,11 +185,11 @@ async def forget_file(id: Id, here: Here, me: Me) -> None:
 async def send_psf(request: Request, here: Here, me: Me, name: Name = "") -> PsfInfo:
     """A blur kernel: built from JSON, or, with a name, the bytes of a file (.npy, .csv, .txt, or a grey picture)."""
     if name:
-        values, made_by = await _kernel_file(request, here, me, shown_name(name))
+        values, made_by, blur = await _kernel_file(request, here, me, shown_name(name))
     else:
-        values, made_by = await run_in_threadpool(_built, await request.body())
+        values, made_by, blur = await run_in_threadpool(_built, await request.body())
     id = new_id()
-    kernel = Kernel(id, me, here.store.folder / "files" / f"{id}.npy", made_by)
+    kernel = Kernel(id, me, here.store.folder / "files" / f"{id}.npy", made_by, blur)
     stream = io.BytesIO()
     np.save(stream, values)
     await run_in_threadpool(here.keep, kernel.path, stream.getvalue())
@@ -166,17 +197,21 @@ async def send_psf(request: Request, here: Here, me: Me, name: Name = "") -> Psf
     return PsfInfo(psf=id, height=values.shape[0], width=values.shape[1])
 
 
-async def _kernel_file(request: Request, here: Server, me: Client, name: str) -> tuple[np.ndarray, str]:
+_Kernel = tuple[np.ndarray, str, dict[str, Any]]
+"""The pixels, where they came from in words, and as `replies.Blur` has it."""
+
+
+async def _kernel_file(request: Request, here: Server, me: Client, name: str) -> _Kernel:
     path = here.store.folder / "files" / f"{new_id()}{suffix_of(name)}"
     await _received(request, here, path)
     try:
         values = await here.read(me, "kernel", path, WIDEST, names=Names({path: name}, here.store.folder))
     finally:
         path.unlink(missing_ok=True)
-    return values, f"psf {name}"
+    return values, f"psf {name}", {"kind": "file", "name": name}
 
 
-def _built(body: bytes) -> tuple[np.ndarray, str]:
+def _built(body: bytes) -> _Kernel:
     from slir import psf
 
     try:
@@ -194,7 +229,7 @@ def _built(body: bytes) -> tuple[np.ndarray, str]:
         raise invalid(error.errors()) from None
     except SlirError as error:
         raise refused(error) from None
-    return values, made_by
+    return values, made_by, asked.model_dump(exclude={"pixels"}, exclude_none=True)
 
 
 def _needed(name: str, value: float | None) -> float:

@@ -125,7 +125,7 @@ class Guard:
             return
         remedy = "Open it under the address that slir serve printed, or start it with --name NAME."
         raise Problem(
-            421, "This server has another name", "It does not answer to the name of the request.", remedy=remedy
+            421, "The host name is unknown", "The server does not accept requests for this host name.", remedy=remedy
         )
 
     def _limited(self, scope: Scope, headers: Headers, receive: Receive) -> Receive:
@@ -141,7 +141,7 @@ class Guard:
             try:
                 message = await asyncio.wait_for(receive(), None if whole else BODY_SECONDS)
             except TimeoutError:
-                raise Problem(408, "The body does not come", remedy="Send it again.") from None
+                raise Problem(408, "The body did not arrive", remedy="Send it again.") from None
             whole = not message.get("more_body", False)
             count += len(message.get("body", b""))
             if count > most:
@@ -154,7 +154,7 @@ class Guard:
 def too_long(most: int) -> Problem:
     size = f"{most / 2**20:.3g} MB"
     remedy = "Crop it or make it smaller, or use the command line."
-    return Problem(413, "The file is too long", f"At most {size} are taken here.", remedy=remedy)
+    return Problem(413, "The file is too large", f"The limit is {size}.", remedy=remedy)
 
 
 def _check_origin(headers: Headers) -> None:

@@ -92,9 +92,9 @@ def is_full(error: BaseException | None) -> bool:
 def disk_full() -> Problem:
     remedy = "Delete files that are no longer needed, or try again later."
     headers = {"Retry-After": "60"}
-    return Problem(429, "The disk is full", "The server keeps no more files.", remedy=remedy, headers=headers)
+    return Problem(429, "The disk is full", "The server cannot keep more files.", remedy=remedy, headers=headers)
 
 
 def missing(what: str) -> Problem:
-    remedy = f"Send the {what} again: what nobody looks at is removed after a while, and at the server's end."
-    return Problem(404, f"There is no such {what}", f"No {what} of yours has this name.", remedy=remedy)
+    remedy = f"Send the {what} again. The server removes what has not been used for some hours."
+    return Problem(404, f"There is no such {what}", f"You have no {what} with this ID.", remedy=remedy)

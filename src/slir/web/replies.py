@@ -79,6 +79,17 @@ class PsfRequest(BaseModel):
     pixels: list[list[float]] | None = Field(None, max_length=255)
 
 
+class Blur(BaseModel):
+    """Where a kernel came from: the request that it was built from, but for its pixels, or the name of its file."""
+
+    kind: Literal["gaussian", "motion", "defocus", "drawn", "file"]
+    width: float | None = None
+    length: float | None = None
+    angle: float | None = None
+    radius: float | None = None
+    name: str | None = None
+
+
 class PsfInfo(BaseModel):
     psf: str
     height: int
@@ -92,7 +103,7 @@ class MaskInfo(BaseModel):
     share: float
 
 
-class JobRequest(BaseModel):
+class Asked(BaseModel):
     """What to do to a picture. sigma : strength of the noise in pixel values, "10%" of their range, "auto", or
     "poisson-gaussian"; by default "auto" to denoise and deblur, 0 to upsample and inpaint. data_range : white, or black
     and white; needed for pictures of floats."""
@@ -107,7 +118,34 @@ class JobRequest(BaseModel):
     factor: int = Field(2, ge=2, le=8)
     border: Literal["unknown", "circular", "reflect"] = "unknown"
     data_range: float | Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
+
+
+class JobRequest(Asked):
+    """A restoration. error_map : whether to find the error to expect at each pixel."""
+
     error_map: bool = True
+
+
+class PreviewRequest(Asked):
+    """A crop to be restored. row, col : the pixel in its middle. plane : of a stack."""
+
+    task: Literal["denoise", "deblur", "upsample"]
+    row: Place
+    col: Place
+    plane: Place = 0
+
+
+class Preview(BaseModel):
+    """A crop before and after, PNG files in base64. row, col, height, width : where it lies in the picture that was
+    sent. sigma : the noise that was assumed, one number or one a channel, in pixel values."""
+
+    row: int
+    col: int
+    height: int
+    width: int
+    sigma: Numbers
+    before: str
+    after: str
 
 
 class JobStarted(BaseModel):
@@ -139,7 +177,8 @@ class Found(BaseModel):
 
 
 class JobInfo(BaseModel):
-    """A job. position : 1 for the next to be worked on, 0 once it is. stage : how many of the stages are finished."""
+    """A job. position : 1 for the next to be worked on, 0 once it is. stage : how many of the stages are finished.
+    orientation : of the picture, as EXIF counts it. blur : the kernel of a deblurring."""
 
     job: str
     file: str
@@ -153,6 +192,8 @@ class JobInfo(BaseModel):
     seconds: float | None
     created: float
     settings: dict[str, Any]
+    orientation: int = 1
+    blur: Blur | None = None
     result: Found | None = None
     problem: dict[str, Any] | None = None
 

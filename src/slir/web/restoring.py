@@ -17,11 +17,12 @@ from slir.errors import InputError, SlirError
 from slir.files.jobs import NAN, Job
 from slir.web import display, trust, work
 from slir.web.events import events
-from slir.web.files import Most
+from slir.web.files import Most, Plane, check_below, check_plane
 from slir.web.problems import Problem, refused
-from slir.web.replies import Id, JobInfo, JobRequest, JobStarted, Pixel, Place
-from slir.web.runs import Question, Run
-from slir.web.server import Here, Me, Server, picture
+from slir.web.questions import Question
+from slir.web.replies import Asked, Id, JobInfo, JobRequest, JobStarted, Pixel, Place
+from slir.web.runs import Run
+from slir.web.server import LARGEST_SIDE, Here, Me, Server, picture
 from slir.web.store import Client, Upload, new_id, size_of
 
 router = APIRouter(prefix="/api/jobs")
@@ -39,10 +40,11 @@ async def begin(asked: JobRequest, here: Here, me: Me) -> JobStarted:
         id,
         me,
         upload,
-        _job(asked, upload, folder / f"{id}{upload.path.suffix}", here, me),
+        job_of(asked, upload, folder / f"{id}{upload.path.suffix}", here, me),
         folder,
         asked.model_dump(exclude_none=True),
         trusted=asked.error_map,
+        blur=here.store.kernel(asked.psf, me).blur if asked.task == "deblur" and asked.psf else None,
     )
     # What the output is to be called is checked in a folder that is there.
     await here.read(me, "check", _beside(run.job, upload.path), names=run.names)
@@ -52,14 +54,14 @@ async def begin(asked: JobRequest, here: Here, me: Me) -> JobStarted:
     return JobStarted(job=id)
 
 
-def _job(asked: JobRequest, upload: Upload, output: Path, here: Server, me: Client) -> Job:
+def job_of(asked: Asked, upload: Upload, output: Path, here: Server, me: Client) -> Job:
     """The job that the command line would make of the same settings."""
     own: dict[str, Any] = {"border": asked.border, "factor": asked.factor}
     pixels = upload.told["width"] * upload.told["height"] * upload.told["planes"]
     try:
         if asked.task == "upsample" and pixels * asked.factor**2 > here.settings.pixels:
             rule = f"keep the result below {here.settings.pixels:,} pixels"
-            raise InputError("factor", rule, asked.factor, "Take a smaller one, or crop the picture.")
+            raise InputError("factor", rule, asked.factor, "Choose a smaller factor, or crop the picture.")
         if asked.psf is not None and asked.task == "deblur":
             kernel = here.store.kernel(asked.psf, me)
             own |= {"psf": kernel.values, "made_by": kernel.made_by}
@@ -125,17 +127,25 @@ async def follow(id: Id, here: Here, me: Me) -> Response:
 
 @router.get("/{id}/preview.png", **PNG)
 async def preview(
-    id: Id, here: Here, me: Me, most: Most = display.LARGEST, stage: Annotated[int | None, Query(ge=0)] = None
+    id: Id,
+    here: Here,
+    me: Me,
+    most: Most = display.LARGEST,
+    stage: Annotated[int | None, Query(ge=0)] = None,
+    plane: Plane = 0,
 ) -> Response:
-    """The newest estimate, or that of a stage; of a job that is done the result."""
+    """The newest estimate, or that of a stage; of a job that is done a plane of the result."""
     run = here.bench.get(id, me)
+    check_plane(run.upload, plane)
+    if plane and run.state == "done":
+        return await here.shown(me, run.job.output, run.upload.view, most, plane, names=run.names)
     if stage is None and run.state == "done":
         assert run.result is not None
         path = run.view_path
         if min(most, max(run.result["width"], run.result["height"])) > display.LARGEST:
             path = run.large_path
             if not path.exists():
-                await here.read(me, "show", run.job.output, path, run.upload.view, 16384, names=run.names)
+                await here.read(me, "show", run.job.output, path, run.upload.view, LARGEST_SIDE, names=run.names)
         return await run_in_threadpool(picture, path, most, lasting=True)
     path = work.preview_of(run.folder, run.preview if stage is None else stage)
     return await run_in_threadpool(picture, path, most)
@@ -144,7 +154,7 @@ async def preview(
 @router.get("/{id}/result", **FILE)
 async def result(id: Id, here: Here, me: Me) -> Response:
     """The restored file, in the format of the one that was sent, with its metadata."""
-    run = _done(here, id, me)
+    run = done(here, id, me)
     kind = mimetypes.guess_type(run.result_name)[0] or "application/octet-stream"
     return FileResponse(run.job.output, media_type=kind, filename=run.result_name)
 
@@ -152,16 +162,21 @@ async def result(id: Id, here: Here, me: Me) -> Response:
 @router.get("/{id}/sidecar")
 async def sidecar(id: Id, here: Here, me: Me) -> Response:
     """How the result was made, as the command line writes it beside its outputs, with the names that you know."""
-    run = _done(here, id, me)
+    run = done(here, id, me)
+    text = sidecar_text(run, run.result_name)
+    return Response(text, media_type="application/json", headers=saved_as(f"{run.result_name}.json"))
+
+
+def sidecar_text(run: Run, name: str) -> str:
+    """The sidecar of a result that its client saves under this name."""
     record = json.loads(run.sidecar.read_text("utf-8"))
-    record["input"]["path"], record["output"]["path"] = run.upload.name, run.result_name
+    record["input"]["path"], record["output"]["path"] = run.upload.name, name
     if "path" in record.get("mask", {}):
         record["mask"]["path"] = "mask.png"
-    text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
-    return Response(text, media_type="application/json", headers=_saved_as(f"{run.result_name}.json"))
+    return json.dumps(record, indent=2, ensure_ascii=False) + "\n"
 
 
-def _saved_as(name: str) -> dict[str, str]:
+def saved_as(name: str) -> dict[str, str]:
     from urllib.parse import quote
 
     return {"Content-Disposition": f"attachment; filename*=utf-8''{quote(name, safe='')}"}
@@ -201,26 +216,35 @@ def _write_error(run: Run, path: Path) -> None:
 
 
 @router.get("/{id}/pixel")
-async def pixel(id: Id, here: Here, me: Me, row: Place, col: Place) -> Pixel:
-    """One pixel of the result: its value, that of the picture there, the error to expect, and intervals."""
-    run = _done(here, id, me)
-    _check_place(run, row, col)
+async def pixel(id: Id, here: Here, me: Me, row: Place, col: Place, plane: Plane = 0) -> Pixel:
+    """One pixel of the result: its value, that of the picture there, and of the first plane the error to expect and
+    intervals."""
+    run = done(here, id, me)
+    _check_place(run, plane, row, col)
     scale = run.job.scale
-    (after,) = await here.read(me, "values", [run.job.output], row, col, names=run.names)
+    (after,) = await here.read(me, "values", [run.job.output], plane, row, col, names=run.names)
     before = None
     if run.upload.path.exists():
-        (before,) = await here.read(me, "values", [run.upload.path], row // scale, col // scale, names=run.names)
-    return Pixel(row=row, col=col, before=before, after=after, **trust.at(run.folder, row, col))
+        (before,) = await here.read(me, "values", [run.upload.path], plane, row // scale, col // scale, names=run.names)
+    known: dict[str, Any] = {"error": None, "interval": {}} if plane else trust.at(run.folder, row, col)
+    return Pixel(row=row, col=col, before=before, after=after, **known)
 
 
 @router.get("/{id}/explain")
 async def explain(
-    id: Id, here: Here, me: Me, row: Place, col: Place, k: Annotated[int, Query(ge=1, le=64)] = 16
+    id: Id,
+    here: Here,
+    me: Me,
+    row: Place,
+    col: Place,
+    k: Annotated[int, Query(ge=1, le=64)] = 16,
+    plane: Plane = 0,
 ) -> dict[str, Any]:
     """The training patches that a pixel of the result was made of, with their weights."""
-    run = _done(here, id, me)
-    _check_place(run, row, col)
-    return await here.bench.ask(Question(run, row, col, k))
+    run = done(here, id, me)
+    _check_place(run, plane, row, col)
+    arguments = (run.job, run.folder, plane, row, col, k)
+    return await here.bench.ask(Question(me, "explain", arguments, run.names, run.hand))
 
 
 @router.post("/{id}/cancel", status_code=202)
@@ -238,7 +262,7 @@ async def remove(id: Id, here: Here, me: Me) -> None:
     here.bench.remove(here.bench.get(id, me))
 
 
-def _done(here: Server, id: str, me: Client) -> Run:
+def done(here: Server, id: str, me: Client) -> Run:
     run = here.bench.get(id, me)
     if run.state != "done":
         raise Problem(409, "There is no result", f"The job is {run.state}.", remedy="Wait until it is done.")
@@ -247,15 +271,15 @@ def _done(here: Server, id: str, me: Client) -> Run:
 
 def _mapped(here: Server, id: str, me: Client) -> Run:
     """A job with an error map."""
-    run = _done(here, id, me)
+    run = done(here, id, me)
     assert run.result is not None
     if not run.result["error"]:
         raise Problem(409, "There is no error map", run.result["error_reason"])
     return run
 
 
-def _check_place(run: Run, row: int, col: int) -> None:
+def _check_place(run: Run, plane: int, row: int, col: int) -> None:
     assert run.result is not None
-    for name, place, side in (("row", row, run.result["height"]), ("col", col, run.result["width"])):
-        if place >= side:
-            raise refused(InputError(name, f"be below {side}", place, "Count pixels from 0."))
+    check_plane(run.upload, plane)
+    check_below("row", row, run.result["height"])
+    check_below("col", col, run.result["width"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,8 @@ _ENDINGS = {"denoise": "denoised", "deblur": "deblurred", "upsample": "enlarged"
 class Run:
     """One job of a client's, and what has become of it.
 
-    asked : the settings as the client gave them. stage, stages : how many are finished, of how many.
+    asked : the settings as the client gave them. blur : the kernel, as `replies.Blur` has it.
+    stage, stages : how many are finished, of how many.
     preview : the newest stage that there is a picture of; 0 where there is none.
     version : counts changes, so that those who listen know whether they have heard.
     """
@@ -35,6 +35,7 @@ class Run:
     folder: Path
     asked: dict[str, Any]
     trusted: bool = True
+    blur: dict[str, Any] | None = None
     state: str = "queued"
     stage: int = 0
     stages: int = 0
@@ -86,7 +87,7 @@ class Run:
 
     def told(self, position: int) -> dict[str, Any]:
         """The job as clients see it."""
-        optional = {"result": self.result, "problem": self.problem}
+        optional = {"blur": self.blur, "result": self.result, "problem": self.problem}
         return {
             "job": self.id,
             "file": self.upload.id,
@@ -100,23 +101,13 @@ class Run:
             "seconds": self.seconds,
             "created": self.created,
             "settings": self.asked,
+            "orientation": self.upload.told["orientation"],
         } | {name: value for name, value in optional.items() if value is not None}
 
     def _message(self, position: int) -> str:
         if self.state == "queued":
-            return f"waiting, {position - 1} before it" if position > 1 else "waiting"
+            return f"waiting, {position - 1} ahead of it" if position > 1 else "waiting"
         if self.state == "running":
             stage = min(self.stage + 1, self.stages)
             return f"stage {stage} of {self.stages}" if self.stages else "beginning"
         return {"done": "done", "cancelled": "cancelled"}.get(self.state, (self.problem or {}).get("title", "failed"))
-
-
-@dataclass(frozen=True, eq=False)
-class Question:
-    """About a pixel of a job that is done, for the process that did it. answer : its reply, when it comes."""
-
-    run: Run
-    row: int
-    col: int
-    k: int
-    answer: Future[dict[str, Any]] = field(default_factory=Future)

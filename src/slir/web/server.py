@@ -15,12 +15,15 @@ from starlette.responses import Response
 from slir.web import display
 from slir.web.bench import Bench
 from slir.web.crew import Refused
+from slir.web.display import View
 from slir.web.problems import Names, Problem, disk_full
 from slir.web.readers import Readers
 from slir.web.settings import Settings
-from slir.web.store import Client, Store, size_of
+from slir.web.store import Client, Store, new_id, size_of
 
 HEARTBEAT = 30.0
+LARGEST_SIDE = 16384
+"""Longest side of a picture for display, which is what a browser can draw."""
 
 
 @dataclass
@@ -48,6 +51,15 @@ class Server:
         except Refused as refusal:
             fields = dict(refusal.problem)
         raise Problem.of(fields, names)
+
+    async def shown(self, me: Client, path: Path, view: View, most: int, plane: int, *, names: Names) -> Response:
+        """A plane of a stack as a PNG. It is made anew each time, so that a long stack does not fill the disk."""
+        made = self.store.folder / "files" / f"{new_id()}.plane.png"
+        try:
+            await self.read(me, "show", path, made, view, min(most, LARGEST_SIDE), plane, names=names)
+            return await run_in_threadpool(picture, made, most, lasting=True)
+        finally:
+            made.unlink(missing_ok=True)
 
     def check_room(self, more: int) -> None:
         """Raise a problem where the disk could not take so many bytes more, even without any results."""
@@ -102,6 +114,6 @@ def picture(path: Path, most: int, *, lasting: bool = False) -> Response:
     try:
         data = display.served(path, most)
     except FileNotFoundError:
-        raise Problem(404, "There is no such picture", "It is not there yet, or no longer.") from None
+        raise Problem(404, "There is no such picture", "It does not exist yet, or no longer.") from None
     headers = {"Cache-Control": "private, max-age=3600"} if lasting else {}
     return Response(data, media_type="image/png", headers=headers)

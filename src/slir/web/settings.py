@@ -68,7 +68,7 @@ class Settings:
             raise InputError("port", "be from 0 to 65535", self.port, "0 takes one that is free.")
         if self.token is not None and (len(self.token) < SHORTEST_TOKEN or not self.token.isalnum()):
             rule = f"be {SHORTEST_TOKEN} or more letters and digits"
-            raise InputError("token", rule, f"{len(self.token)} characters", "Pass none, and one is made up.")
+            raise InputError("token", rule, f"{len(self.token)} characters", "Pass none to have one generated.")
 
     @property
     def is_local(self) -> bool:

@@ -101,9 +101,10 @@ class Upload(Item):
 
 @dataclass(eq=False)
 class Kernel(Item):
-    """A blur kernel. made_by : in words, where it came from."""
+    """A blur kernel. made_by : in words, where it came from. blur : the same as `replies.Blur` has it."""
 
     made_by: str
+    blur: dict[str, Any] = field(default_factory=dict)
 
     @property
     def values(self) -> np.ndarray:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from slir.errors import SlirError
-from slir.web.problems import Problem, refused
+from slir.web.problems import refused
 
 LEVELS = ("0.5", "0.9")
 """Shares of the pixels that intervals are to hold."""
 
-UNASKED = "It was not asked for."
+UNASKED = "The error map was not requested."
 TOO_LARGE = "Planes of this size are restored by windows, without an error map."
-UNCALIBRATED = "This model carries no calibration."
+UNCALIBRATED = "This model has no calibration."
 
 
 def error_of(folder: Path) -> Path:
@@ -56,12 +57,10 @@ def remember(folder: Path, result: Any) -> None:
         KEPT.popitem(last=False)
 
 
-def explained(result: Any, row: int, col: int, k: int) -> dict[str, Any]:
-    """The patches behind a pixel, pixels from 0 to 1."""
-    if not hasattr(result, "explain"):
-        raise Problem(409, "There is nothing to show", UNCALIBRATED)
+def explained(explain: Callable[[], Any]) -> dict[str, Any]:
+    """The patches behind a pixel as JSON, pixels from 0 to 1. explain : gives the `slir.trust.Explanation`."""
     try:
-        found = result.explain(row, col, k)
+        found = explain()
     except SlirError as error:
         raise refused(error, status=409) from None
     return plain(found.as_json() | {"weights_sum": float(np.sum(found.weights))})
@@ -84,7 +83,7 @@ def _told(error: np.ndarray) -> dict[str, Any]:
 
 
 def at(folder: Path, row: int, col: int) -> dict[str, Any]:
-    """The error to expect at a pixel, by channel, and its intervals; nothing of what is not known."""
+    """The error to expect at a pixel of the first plane, by channel, and its intervals; None where it is not known."""
     found: dict[str, Any] = {"error": None, "interval": {}}
     if error_of(folder).exists():
         error = np.load(error_of(folder), mmap_mode="r", allow_pickle=False)

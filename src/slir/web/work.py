@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 
 from slir import io
+from slir.files import jobs
 from slir.files.jobs import Job, Outcome, Watch, run
 from slir.io.picture import range_of
 from slir.web import crew, display, trust
+from slir.web.crops import preview
 from slir.web.display import View
 from slir.web.problems import Problem
 
@@ -38,7 +40,7 @@ def look(tell: Tell, path: Path, view_path: Path, most_pixels: int) -> dict[str,
         height, width = head.size
         if height * width * head.planes > most_pixels:
             planes = f" in {head.planes} planes" if head.planes > 1 else ""
-            detail = f"It has {width} × {height} pixels{planes}; at most {most_pixels:,} are taken here."
+            detail = f"It has {width} × {height} pixels{planes}; the limit is {most_pixels:,}."
             remedy = "Crop it or make it smaller, or restore it with the command line."
             raise Problem(413, "The picture is too large", detail, remedy=remedy)
         pixels = source.read().pixels
@@ -62,10 +64,10 @@ def look(tell: Tell, path: Path, view_path: Path, most_pixels: int) -> dict[str,
     }
 
 
-def show(tell: Tell, path: Path, view_path: Path, view: View, most: int) -> None:
-    """The first plane of an image file, as a picture for display."""
+def show(tell: Tell, path: Path, view_path: Path, view: View, most: int, plane: int = 0) -> None:
+    """A plane of an image file, as a picture for display."""
     with io.open_source(path) as source:
-        pixels = source.read().pixels
+        pixels = source.read(plane).pixels
     display.keep(view_path, display.reduced(view.shown(pixels), most))
 
 
@@ -73,7 +75,7 @@ def kernel(tell: Tell, path: Path, widest: int) -> np.ndarray:
     """A blur kernel from a file."""
     found = io.read_psf(path)
     if max(found.shape) > widest:
-        detail = f"It has {found.shape[1]} × {found.shape[0]} pixels; at most {widest} × {widest} are taken here."
+        detail = f"It has {found.shape[1]} × {found.shape[0]} pixels; the limit is {widest} × {widest}."
         raise Problem(413, "The kernel is too large", detail, argument="psf", remedy="Crop it to its support.")
     return found
 
@@ -88,13 +90,13 @@ def check(tell: Tell, job: Job) -> None:
     job.check()
 
 
-def values(tell: Tell, paths: list[Path], row: int, col: int) -> list[list[float | None] | None]:
-    """A pixel's value in the first plane of each file, by channel; None where a file does not reach so far."""
+def values(tell: Tell, paths: list[Path], plane: int, row: int, col: int) -> list[list[float | None] | None]:
+    """A pixel's value in a plane of each file, by channel; None where a file does not reach so far."""
     found: list[list[float | None] | None] = []
     for path in paths:
         with io.open_source(path) as source:
             inside = row < source.size[0] and col < source.size[1]
-            pixel = source.read(0, slice(row, row + 1), slice(col, col + 1)).pixels if inside else None
+            pixel = source.read(plane, slice(row, row + 1), slice(col, col + 1)).pixels if inside else None
         found.append(None if pixel is None else trust.plain(np.ravel(pixel).astype(np.float64)))
     return found
 
@@ -182,9 +184,11 @@ def restore(tell: Tell, job: Job, folder: Path, view: View, trusted: bool) -> di
     return trust.plain(_found(outcome, job) | finds)
 
 
-def explain(tell: Tell, job: Job, folder: Path, row: int, col: int, k: int) -> dict[str, Any]:
-    """What stands behind a pixel of a job that is done. Where its `Result` is no longer at hand the job is done again,
-    which gives the same."""
+def explain(tell: Tell, job: Job, folder: Path, plane: int, row: int, col: int, k: int) -> dict[str, Any]:
+    """The patches behind a pixel of a job that is done. Where the `Result` of the first plane is no longer at hand the
+    job is done again, which gives the same. Of other planes, only what the pixel needs is restored."""
+    if plane:
+        return trust.explained(lambda: jobs.explain(job, (row, col), k=k, plane=plane))
     result = trust.KEPT.get(folder)
     if result is None:
         results: dict[int, Any] = {}
@@ -199,7 +203,9 @@ def explain(tell: Tell, job: Job, folder: Path, row: int, col: int, k: int) -> d
             raise Problem(409, "There is nothing to show", trust.TOO_LARGE)
         result = results[0]
     trust.remember(folder, result)
-    return trust.explained(result, row, col, k)
+    if not hasattr(result, "explain"):
+        raise Problem(409, "There is nothing to show", trust.UNCALIBRATED)
+    return trust.explained(lambda: result.explain(row, col, k))
 
 
 def _found(outcome: Outcome, job: Job) -> dict[str, Any]:
@@ -230,4 +236,6 @@ def serve_restorer(connection: Connection, memory: int | None) -> None:
     import scipy.linalg  # noqa: F401
     import torch  # noqa: F401
 
-    crew.serve(connection, memory, {"warm": warm, "restore": restore, "explain": explain})
+    skills: dict[str, Callable[..., Any]] = {"warm": warm, "restore": restore, "explain": explain}
+    skills["preview"] = preview
+    crew.serve(connection, memory, skills)

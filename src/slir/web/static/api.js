@@ -1,5 +1,7 @@
 // The server, in one place. Everything it refuses becomes a Problem with words for people.
 
+import { sleep } from "./dom.js";
+
 export class Problem extends Error {
   constructor({ title, detail = "", remedy = "", argument = "" }, status = 0, retry = 0) {
     super(title);
@@ -56,10 +58,29 @@ export const api = {
   job: (id) => json("GET", `/api/jobs/${id}`),
   cancel: (id) => ask("POST", `/api/jobs/${id}/cancel`),
   remove: (id) => ask("DELETE", `/api/jobs/${id}`),
-  pixel: (id, row, col, signal) => json("GET", `/api/jobs/${id}/pixel?row=${row}&col=${col}`, { signal }),
-  explain: (id, row, col, signal) => json("GET", `/api/jobs/${id}/explain?row=${row}&col=${col}&k=16`, { signal }),
+  preview: (asked, signal) => json("POST", "/api/previews", { body: JSON.stringify(asked), type: "application/json", signal }),
+  pixel: (id, { row, col, plane }, signal) => json("GET", `/api/jobs/${id}/pixel?row=${row}&col=${col}&plane=${plane}`, { signal }),
+  explain: (id, { row, col, plane }, signal) =>
+    json("GET", `/api/jobs/${id}/explain?row=${row}&col=${col}&plane=${plane}&k=16`, { signal }),
   bitmap: async (url) => createImageBitmap(await (await ask("GET", url)).blob()),
 };
+
+const TRIES = 60;
+
+/** What `action` gives; while the server is busy it is tried again, after the time that the server asks for.
+ *  waiting(problem) : told each time. */
+export async function patiently(action, { signal, waiting } = {}) {
+  for (let tries = 0; ; tries++) {
+    try {
+      return await action();
+    } catch (problem) {
+      if (problem.status !== 429 || tries > TRIES || signal?.aborted) throw problem;
+      waiting?.(problem);
+      await sleep(1000 * (problem.retry || 1));
+      signal?.throwIfAborted();
+    }
+  }
+}
 
 /** A job's problem, as the server tells it, in words. */
 export function problemOf(job) {

@@ -1,6 +1,6 @@
 // What lies on the desk: a picture, a run of it, or two runs to compare; and how the viewer shows them.
 
-import { $, choose } from "./dom.js";
+import { $, choose, settled } from "./dom.js";
 import { loadErrors, showLegend } from "./overlay.js";
 import { facts } from "./pictures.js";
 import { isFinal } from "./runs.js";
@@ -8,16 +8,18 @@ import { inWords } from "./settings.js";
 
 /** "change" when something else is shown; `fail(problem)` tells the person what went wrong. */
 export class Desk extends EventTarget {
-  constructor(viewer, { runs, pictures, fail }) {
+  constructor(viewer, { runs, pictures, plane, fail }) {
     super();
-    Object.assign(this, { viewer, runs, pictures, fail, picture: null, job: null, pair: null, turn: 0 });
+    Object.assign(this, { viewer, runs, pictures, fail, picture: null, job: null, pair: null, turn: 0, plane: 0 });
     $("modes").addEventListener("change", (event) => this.setMode(event.target.value));
     $("errors").addEventListener("click", () => this.toggleErrors());
-    $("strength").addEventListener("input", () => {
-      viewer.strength = $("strength").valueAsNumber / 100;
+    $("opacity").addEventListener("input", () => {
+      viewer.opacity = $("opacity").valueAsNumber / 100;
       viewer.draw();
     });
     $("wipe").addEventListener("input", () => this.#wiped());
+    this.planes = plane;
+    plane.addEventListener("change", settled(() => this.#try(this.#turnTo(Math.round(plane.value) - 1)), 60));
     $("comparing-end").addEventListener("click", () => this.endComparison());
     viewer.addEventListener("drawn", () => {
       $("zoom").textContent = viewer.left ? `${Math.round(viewer.view.scale * 100)} %` : "–";
@@ -31,9 +33,9 @@ export class Desk extends EventTarget {
 
   async showPicture(picture) {
     const turn = ++this.turn;
-    Object.assign(this, { picture, job: null, pair: null });
+    this.#take(picture, { job: null, pair: null });
     this.runs.follow(null);
-    await this.#try(picture.layer.load());
+    await this.#try(picture.layer.load(this.plane));
     if (turn !== this.turn) return;
     this.viewer.show(picture.layer, null, { anew: true });
     this.#changed();
@@ -45,9 +47,9 @@ export class Desk extends EventTarget {
     const picture = await this.#try(this.pictures.recall(job.file));
     if (turn !== this.turn || !picture) return;
     const anew = picture !== this.picture || this.pair;
-    Object.assign(this, { picture, job, pair: null });
+    this.#take(picture, { job, pair: null });
     this.runs.follow(job.job);
-    await this.#try(picture.layer.load());
+    await this.#try(picture.layer.load(this.plane));
     if (turn !== this.turn) return;
     this.viewer.show(picture.layer, null, { anew });
     this.#changed();
@@ -67,7 +69,7 @@ export class Desk extends EventTarget {
   }
 
   async preview({ job, url, stage }) {
-    if (job !== this.job?.job || isFinal(this.job)) return;
+    if (job !== this.job?.job || isFinal(this.job) || this.plane > 0) return; // estimates are of the first plane
     const bitmap = await this.picture.layer.fetch(url).catch(() => null); // the next one will come
     if (!bitmap || job !== this.job?.job || isFinal(this.job) || stage < (this.estimate ?? 0)) return;
     const { width, height } = this.picture.layer;
@@ -84,9 +86,9 @@ export class Desk extends EventTarget {
     const other = await this.#try(this.pictures.recall(first.file));
     if (!picture || !other) return;
     const layers = [this.runs.layer(first, other.file.orientation), this.runs.layer(second, picture.file.orientation)];
-    await this.#try(Promise.all(layers.map((layer) => layer.load())));
+    this.#take(picture, { job: second, pair: [first, second] });
+    await this.#try(Promise.all(layers.map((layer) => layer.load(this.plane))));
     if (turn !== this.turn) return;
-    Object.assign(this, { picture, job: second, pair: [first, second] });
     this.viewer.show(...layers, { anew: true });
     if (this.viewer.mode === "before" || this.viewer.mode === "after") this.setMode("side");
     await this.#loadErrors();
@@ -126,12 +128,37 @@ export class Desk extends EventTarget {
 
   async #showResult(job, turn) {
     const layer = this.runs.layer(job, this.picture.file.orientation);
-    await this.#try(layer.load());
+    await this.#try(layer.load(this.plane));
     if (turn !== this.turn || !layer.bitmap) return;
     this.estimate = 0;
     this.viewer.show(this.picture.layer, layer);
     await this.#loadErrors();
     if (turn === this.turn) this.#changed();
+  }
+
+  /** Lay a picture down; another one begins with its first plane. */
+  #take(picture, { job, pair }) {
+    const { planes } = picture.file;
+    if (picture !== this.picture) {
+      this.plane = 0;
+      this.planes.reach(planes, 1);
+      this.planes.value = 1;
+    }
+    $("plane-row").hidden = planes < 2;
+    Object.assign(this, { picture, job, pair });
+  }
+
+  /** Show another plane of a stack, before and after. */
+  async #turnTo(plane) {
+    const last = (this.picture?.file.planes ?? 1) - 1;
+    if (plane > last) this.planes.value = last + 1;
+    plane = Math.min(plane, last);
+    if (plane === this.plane) return;
+    this.plane = plane;
+    const { left, right } = this.viewer;
+    await Promise.all([left, right].filter((layer) => layer?.load).map((layer) => layer.load(plane)));
+    this.viewer.draw();
+    this.#changed();
   }
 
   async #loadErrors() {
@@ -165,7 +192,7 @@ export class Desk extends EventTarget {
     $("name").textContent = picture ? picture.file.name : "No picture";
     $("facts").textContent = picture ? facts(picture.file) : "";
     const done = job?.state === "done";
-    $("errors").disabled = !(done && (pair ?? [job]).some((each) => each.result.error));
+    $("errors").disabled = !(done && this.plane === 0 && (pair ?? [job]).some((each) => each.result.error));
     $("errors").setAttribute("aria-pressed", String(viewer.errors && !$("errors").disabled));
     for (const input of $("modes").querySelectorAll("input")) input.disabled = !this.two;
     $("mode-before").textContent = pair ? "First" : "Before";
@@ -173,7 +200,7 @@ export class Desk extends EventTarget {
     $("wipe").hidden = $("wipe-line").hidden = !(this.two && mode === "slider");
     if (!$("wipe").hidden) this.#wiped();
     this.#tags();
-    const errors = viewer.errors && done && this.scale && this.two && mode !== "before" && mode !== "difference";
+    const errors = viewer.errors && !$("errors").disabled && done && this.scale && this.two && mode !== "before" && mode !== "difference";
     showLegend(errors ? "errors" : this.two && mode === "difference" ? "difference" : null, this.scale);
     this.dispatchEvent(new Event("change"));
   }
@@ -181,8 +208,8 @@ export class Desk extends EventTarget {
   #tags() {
     const { viewer, job, pair } = this;
     const { mode } = viewer;
-    const left = pair ? inWords(pair[0].settings) : "Before";
-    const right = pair ? inWords(pair[1].settings) : job?.state === "done" ? "After" : `Estimate ${this.estimate || ""}`.trim();
+    const left = pair ? inWords(pair[0]) : "Before";
+    const right = pair ? inWords(pair[1]) : job?.state === "done" ? "After" : `Estimate ${this.estimate || ""}`.trim();
     const both = mode === "slider" || mode === "side";
     $("tag-left").hidden = !(this.two && (both || mode === "before"));
     $("tag-right").hidden = !(this.two && (both || mode === "after"));

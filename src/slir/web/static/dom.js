@@ -32,9 +32,14 @@ export function number(value, digits = 4) {
   return String(Number(value.toPrecision(digits)));
 }
 
-/** One number, or one a channel where they differ. */
-export const numbers = (value, digits = 3) =>
-  [...new Set([value].flat().map((each) => number(each, digits)))].join(", ");
+/** One number, or as many as there are channels where any of them differ. */
+export function numbers(value, digits = 3) {
+  const all = [value].flat().map((each) => number(each, digits));
+  return new Set(all).size === 1 ? all[0] : all.join(", ");
+}
+
+/** The root mean square of one number, or one a channel. */
+export const overall = (value) => Math.sqrt([value].flat().reduce((sum, each, _, all) => sum + each ** 2 / all.length, 0));
 
 /** Call `action` once the calls have stopped for `pause` milliseconds. */
 export function settled(action, pause) {

@@ -91,7 +91,7 @@ export function watch(viewer, hooks) {
   stage.addEventListener(
     "wheel",
     (event) => {
-      if (!viewer.left || event.target.closest("#legend, #alert")) return;
+      if (!viewer.left || event.target.closest("#alert")) return;
       event.preventDefault();
       const lines = event.deltaMode === 1 ? 18 : event.deltaMode === 2 ? 200 : 1;
       const speed = event.ctrlKey ? 0.01 : 0.0018; // a trackpad's pinch comes as small steps with ctrl

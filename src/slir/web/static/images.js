@@ -9,11 +9,15 @@ const MOST = 16384; // what a canvas can hold
 /** One picture to be drawn, upright: `width` × `height` pixels, of which the bitmap may hold fewer. */
 export class Layer {
   constructor(url, { width, height }, orientation) {
-    Object.assign(this, turnedSize(width, height, orientation), { url, orientation, bitmap: null, errors: null });
+    Object.assign(this, turnedSize(width, height, orientation), { url, orientation, bitmap: null, errors: null, plane: 0 });
   }
 
-  async load() {
-    this.bitmap ??= await this.fetch(this.url(FIRST));
+  /** Load a plane, where it is not the one that is there. */
+  async load(plane = 0) {
+    if (this.bitmap && plane === this.plane) return this;
+    this.plane = plane;
+    const bitmap = await this.fetch(this.url(FIRST, plane));
+    if (plane === this.plane) Object.assign(this, { bitmap, full: false });
     return this;
   }
 
@@ -24,16 +28,19 @@ export class Layer {
     const longest = Math.max(this.width, this.height);
     if (this.full || !this.bitmap || Math.max(this.bitmap.width, this.bitmap.height) >= longest) return false;
     this.full = true;
-    this.bitmap = await this.fetch(this.url(Math.min(longest, MOST)));
+    const { plane } = this;
+    const bitmap = await this.fetch(this.url(Math.min(longest, MOST), plane));
+    if (plane !== this.plane) return false;
+    this.bitmap = bitmap;
     return true;
   }
 }
 
 export const fileLayer = (file) =>
-  new Layer((max) => `/api/files/${file.file}/preview.png?max=${max}`, file, file.orientation);
+  new Layer((max, plane) => `/api/files/${file.file}/preview.png?max=${max}&plane=${plane}`, file, file.orientation);
 
 export const resultLayer = (job, orientation) =>
-  new Layer((max) => `/api/jobs/${job.job}/preview.png?max=${max}`, job.result, orientation);
+  new Layer((max, plane) => `/api/jobs/${job.job}/preview.png?max=${max}&plane=${plane}`, job.result, orientation);
 
 export function canvasOf(width, height) {
   const canvas = document.createElement("canvas");

@@ -17,15 +17,15 @@ export class Inspector {
     for (const name of ["row", "col"]) $(name).addEventListener("keydown", (event) => event.key === "Enter" && again());
   }
 
-  /** Another run is shown. orientation : of its picture; places here count pixels as they are stored. */
-  use(job, orientation) {
-    if (this.job?.job === job?.job) return;
+  /** Another run or plane is shown. orientation : of its picture; places here count pixels as they are stored. */
+  use(job, orientation, plane) {
+    if (this.job?.job === job?.job && this.plane === plane) return;
     this.abort?.abort();
-    Object.assign(this, { job, orientation });
+    Object.assign(this, { job, orientation, plane });
     this.viewer.marker = null;
     this.words = $("place").textContent = "";
     $("pixel-answer").replaceChildren();
-    this.#say("Click the restored picture: its value there, how far off it may be, and the training patches behind it.");
+    this.#say("Click the restored picture to see the value there, its expected error, and the training patches behind it.");
     if (!job) return;
     $("row").max = job.result.height - 1;
     $("col").max = job.result.width - 1;
@@ -44,11 +44,11 @@ export class Inspector {
     this.viewer.draw();
     this.abort?.abort();
     const { signal } = (this.abort = new AbortController());
-    this.#say("Asking…");
-    const parts = [el("div"), el("div", {}, el("p", { class: "muted", text: "Looking for the patches behind it…" }))];
+    this.#say("Inspecting…");
+    const parts = [el("div"), el("div", {}, el("p", { class: "muted", text: "Searching for the patches behind it…" }))];
     const fill = async (part, question, draw) => {
       try {
-        part.replaceChildren(...draw(await question(job.job, row, col, signal)));
+        part.replaceChildren(...draw(await question(job.job, { row, col, plane: this.plane }, signal)));
       } catch (problem) {
         if (problem.name === "AbortError") return;
         part.replaceChildren(el("p", { class: "note", text: [problem.title, problem.words].filter(Boolean).join(": ") }));
@@ -92,7 +92,7 @@ function drawPixel(pixel) {
   );
   const table = el("table", {}, el("thead", {}, head), el("tbody", {}, ...lines));
   const bars = pixel.interval?.["0.9"] ? pixel.after.map((_, index) => drawInterval(pixel, index, named(index))) : [];
-  return bars.length ? [table, el("h3", { text: "In 9 of 10 cases the truth is between" }), ...bars, keys()] : [table];
+  return bars.length ? [table, el("h3", { text: "The true value lies in this range in 9 of 10 cases" }), ...bars, keys()] : [table];
 }
 
 const cell = (value, digits) => el("td", { text: number(value, digits) });
@@ -138,7 +138,7 @@ function drawPatches(told, orientation) {
   const drawn = (pixels, words) => labelled(turned(patchCanvas(pixels), orientation), words);
   const most = Math.max(...told.patches.map((patch) => Math.abs(patch.weight)), 1e-12);
   const wanted = told.pull.map((line) => line.map((value) => value + (told.mean ?? 0))); // the pull has no mean of its own
-  const sums = [[told.restored, "Restored here"], [wanted, "Patches’ sum"]];
+  const sums = [[told.restored, "Restored here"], [wanted, "Sum of patches"]];
   const together = sums.map(([pixels, text]) => el("li", {}, drawn(pixels, text), el("p", { text })));
   const shown = atOneContrast(told.patches.map((patch) => patch.pixels));
   const patches = told.patches.map((patch, index) => {
@@ -153,12 +153,12 @@ function drawPatches(told, orientation) {
   const sources = [...new Set(told.patches.map((patch) => patch.source))];
   const of = told.total ? ` of ${told.total.toLocaleString("en")}` : "";
   const from = sources.length === 1 ? sources[0] : `${sources.length} pictures`;
-  const off = told.reproduces < 1e-6 ? "exactly" : `to ${number(told.reproduces, 2)} of the range`;
+  const off = told.reproduces < 1e-6 ? "exactly" : `to within ${number(told.reproduces, 2)} of the range`;
   return [
     el("h3", { text: "Training patches behind it" }),
     el("ul", { class: "patches sum" }, ...together),
     el("ul", { class: "patches" }, ...patches),
-    el("p", { class: "muted", text: `The ${told.patches.length} that weigh most${of}, from ${from}, without their means. All together make the sum ${off}.` }),
+    el("p", { class: "muted", text: `The ${told.patches.length} patches with the largest weights${of}, from ${from}. Each is shown about a middle grey. All patches together give the sum ${off}.` }),
   ];
 }
 

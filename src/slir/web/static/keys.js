@@ -37,24 +37,35 @@ export function shortcuts(table) {
     if (chord.length === 1 && !box.checked) return;
     if (chord !== "Escape" && event.target.closest(TYPING)) return;
     if (event.key === " " && event.target.closest(PRESSING)) return;
-    if ($("shortcuts").open) return; // the dialog closes itself on Esc
+    if (document.querySelector("dialog[open]")) return; // a dialog closes itself on Esc
     if (action(event) !== false) event.preventDefault();
   });
 }
 
-/** Tabs by arrow keys, as people with a screen reader expect. */
-export function tabs(list) {
-  const all = [...list.querySelectorAll("[role=tab]")];
+/** Tabs by arrow keys, as people with a screen reader expect. The settings are a tab on a phone alone; elsewhere they
+ *  are always there, beside the other panes. */
+export function tabs(list, phone) {
+  const every = [...list.querySelectorAll("[role=tab]")];
+  const panes = every.filter((tab) => tab.id !== "tab-settings");
+  let all = every;
+  let pane = panes[0];
   const select = (tab, focus = false) => {
-    for (const each of all) {
-      const mine = each === tab;
-      each.setAttribute("aria-selected", String(mine));
-      each.tabIndex = mine ? 0 : -1;
-      $(each.getAttribute("aria-controls")).hidden = !mine;
+    for (const each of every) {
+      each.setAttribute("aria-selected", String(each === tab));
+      each.tabIndex = each === tab ? 0 : -1;
     }
+    if (panes.includes(tab)) pane = tab;
+    for (const each of panes) $(each.getAttribute("aria-controls")).hidden = each !== pane;
+    list.parentElement.dataset.sheet = tab === pane ? "side" : "settings";
     if (focus) tab.focus();
   };
-  for (const tab of all) tab.addEventListener("click", () => select(tab));
+  const fold = () => {
+    all = phone.matches ? every : panes;
+    select(phone.matches ? $("tab-settings") : pane);
+  };
+  phone.addEventListener("change", fold);
+  fold();
+  for (const tab of every) tab.addEventListener("click", () => select(tab));
   list.addEventListener("keydown", (event) => {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!step) return;

@@ -11,11 +11,13 @@ import { inverse, turned, turnedPlace } from "./orient.js";
 import { formatsInWords, watchForFiles } from "./opening.js";
 import { Painting } from "./painting.js";
 import { listPictures, Pictures } from "./pictures.js";
+import { Preview } from "./preview.js";
 import { Psf } from "./psf.js";
 import { doneInWords, showResult } from "./result.js";
 import { isFinal, listRuns, Runs, stateInWords } from "./runs.js";
 import { Settings, TASKS } from "./settings.js";
 import { sliders as allSliders } from "./sliders.js";
+import { Trials } from "./trials.js";
 import { Viewer } from "./viewer.js";
 
 const sliders = allSliders();
@@ -24,10 +26,12 @@ const runs = new Runs();
 const pictures = new Pictures(runs);
 const psf = new Psf(sliders);
 const settings = new Settings(sliders, psf);
-const desk = new Desk(viewer, { runs, pictures, fail });
+const desk = new Desk(viewer, { runs, pictures, plane: sliders.plane, fail });
 const painting = new Painting(desk, settings, sliders.brush, fail);
 const inspector = new Inspector(viewer);
-const tab = tabs(document.querySelector("[role=tablist]"));
+const preview = new Preview(desk, settings);
+new Trials(desk, psf, preview, fail);
+const tab = tabs(document.querySelector("[role=tablist]"), window.matchMedia("(max-width: 860px)"));
 let ticked = []; // runs to compare
 
 /* Messages */
@@ -37,11 +41,13 @@ function fail(problem) {
   $("alert-title").textContent = known ? problem.title : "Something went wrong on this page";
   $("alert-words").textContent = known ? problem.words : String(problem);
   $("alert").hidden = false;
+  if (problem.argument === "white") {
+    tab("tab-settings");
+    $("white").focus();
+  }
 }
 const calm = () => ($("alert").hidden = true);
 $("alert-close").addEventListener("click", calm);
-/** On a phone the picture is at the top of the page. */
-const lookUp = () => window.innerWidth <= 860 && $("view").scrollIntoView();
 
 /* Opening pictures */
 async function opened(adding) {
@@ -61,7 +67,6 @@ async function opened(adding) {
 function openFiles(files) {
   if (files.length === 0) return;
   if (files.length > 1) tab("tab-pictures");
-  lookUp();
   opened((ready) => pictures.add(files, ready));
 }
 
@@ -116,18 +121,15 @@ function compare(id, on) {
     const order = runs.list.map((job) => job.job);
     const [second, first] = [...ticked].sort((a, b) => order.indexOf(a) - order.indexOf(b));
     desk.compare(runs.jobs.get(first), runs.jobs.get(second));
-    lookUp();
-  } else if (desk.pair) desk.showRun(desk.job);
+    } else if (desk.pair) desk.showRun(desk.job);
   refresh();
 }
 
 const runHooks = {
-  orientation: (file) => pictures.find(file)?.file.orientation ?? 1,
   open: (job) => {
     uncompare();
     desk.showRun(job);
-    lookUp();
-  },
+    },
   compare,
   remove: async (id) => {
     ticked = ticked.filter((each) => each !== id);
@@ -141,11 +143,10 @@ const pictureHooks = {
   open: (picture) => {
     const job = runs.newest(picture.file.file);
     uncompare();
-    settings.measure(picture.file);
+    settings.suit(picture);
     if (job) desk.showRun(job);
     else desk.showPicture(picture);
-    lookUp();
-  },
+    },
   remove: async (entry) => {
     await pictures.remove(entry);
     const next = pictures.entries.find((each) => each.picture)?.picture;
@@ -155,7 +156,7 @@ const pictureHooks = {
 
 $("all-restore").addEventListener("click", async () => {
   calm();
-  $("batch-words").textContent = "Restoring all with the settings on the left.";
+  $("batch-words").textContent = "Restoring all with the present settings.";
   await pictures.restoreAll(
     (picture) => settings.collect(picture),
     (picture, job) => picture === desk.picture && desk.showRun(job),
@@ -173,6 +174,7 @@ watch(viewer, {
   ask: (row, col) => {
     if (desk.job?.state !== "done") return;
     tab("tab-result");
+    $("pixel").scrollIntoView();
     const place = stored({ row, col });
     inspector.ask(place.row, place.col);
   },
@@ -195,11 +197,13 @@ function refresh() {
     if (job.stages) Object.assign($("progress"), { max: job.stages, value: job.stage });
     else $("progress").removeAttribute("value");
   }
-  if (job) $("said").textContent = job.state === "done" ? doneInWords(job) : stateInWords(job);
+  if (job) $("said").textContent = job.state === "done" ? doneInWords(job, picture?.file) : stateInWords(job);
   $("comparing").hidden = !desk.pair;
-  $("hint").textContent = desk.pair ? "" : job?.state === "done" ? "Space: before and after · click: ask a pixel" : "Wheel zooms, drag moves";
-  showResult(job);
-  inspector.use(job?.state === "done" ? job : null, picture?.file.orientation);
+  $("hint").textContent = desk.pair ? "" : job?.state === "done" ? "Space: before and after · click: inspect a pixel" : "Wheel zooms, drag moves";
+  showResult(job, picture?.file);
+  inspector.use(job?.state === "done" ? job : null, picture?.file.orientation, desk.plane);
+  $("psf-try").disabled = !picture || !psf.id;
+  preview.pause("job", running);
   listRuns(runs, runHooks, { now: job?.job, ticked });
   listPictures(pictures, pictureHooks, picture);
   painting.refresh();
@@ -226,9 +230,10 @@ async function begin() {
   }
   $("examples").hidden = !info.examples?.length;
   for (const example of info.examples ?? []) {
-    const words = `${TASKS[example.task] ?? example.task}, ${example.width} × ${example.height}`;
+    const picture = el("img", { src: `/api/examples/${example.name}.png`, alt: "", width: 112, height: 112 });
+    const words = el("span", {}, example.title, el("small", { text: TASKS[example.task] ?? example.task }));
     $("example-list").append(
-      el("button", { type: "button", click: () => opened((ready) => pictures.addExample(example, ready)) }, example.title, el("small", { text: words })),
+      el("button", { type: "button", click: () => opened((ready) => pictures.addExample(example, ready)) }, picture, words),
     );
   }
   await runs.restore();

@@ -1,4 +1,4 @@
-// The legend of what lies over the picture: the error map's colours, or the difference's greys.
+// The legend, below the picture: the error map's colours, or the difference's greys, with their units.
 
 import { $, number } from "./dom.js";
 import { coloured, GAIN, heat } from "./images.js";
@@ -19,21 +19,23 @@ export async function loadErrors(pairs) {
   return { top, unit: known[0][0].result.unit_text || "in pixel values" };
 }
 
+const WIDE = 150;
+
 /** kind: "errors" with {top, unit}, "difference", or null for none. */
 export function showLegend(kind, scale) {
   $("legend").hidden = !kind;
   if (!kind) return;
   const errors = kind === "errors";
   const bar = $("legend-bar").getContext("2d");
-  for (let x = 0; x < 192; x++) {
-    const share = x / 191;
+  for (let x = 0; x < WIDE; x++) {
+    const share = x / (WIDE - 1);
     const grey = Math.round(255 * share);
     bar.fillStyle = `rgb(${(errors ? heat(share) : [grey, grey, grey]).join(" ")})`;
-    bar.fillRect(x, 0, 1, 10);
+    bar.fillRect(x, 0, 1, 8);
   }
   const most = Math.round(100 / 2 / GAIN);
   const marks = errors ? [0, scale.top / 2, scale.top].map((value) => number(value, 3)) : [`−${most} %`, "same", `+${most} %`];
   $("legend-ticks").replaceChildren(...marks.map((text) => Object.assign(document.createElement("span"), { textContent: text })));
-  $("legend-words").textContent = errors ? `Expected error (${scale.unit})` : "After minus before, of the range shown";
-  $("legend-strength").hidden = !errors;
+  $("legend-words").textContent = errors ? `Expected error\n${scale.unit}` : "After minus before\nshare of the range";
+  $("legend-opacity").hidden = !errors;
 }

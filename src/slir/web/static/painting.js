@@ -69,12 +69,12 @@ export class Painting {
     if (!file || !this.desk.picture) return;
     const image = await createImageBitmap(file).catch(() => {
       const detail = "Choose a PNG, JPEG or WebP picture that is white where pixels are missing.";
-      throw new Problem({ title: "This file is no mask", detail });
+      throw new Problem({ title: "This file is not a mask", detail });
     });
     const { width, height } = this.desk.picture.layer;
     if (image.width !== width || image.height !== height) {
       const detail = `It has ${image.width} × ${image.height} pixels, the picture ${width} × ${height}.`;
-      throw new Problem({ title: "The mask is not as large as the picture", detail });
+      throw new Problem({ title: "The mask and the picture differ in size", detail });
     }
     this.desk.picture.mask.load(image);
     this.take("move");

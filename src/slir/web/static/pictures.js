@@ -1,6 +1,6 @@
 // The pictures of this session: one, or a batch whose files each have their own state.
 
-import { api, Problem } from "./api.js";
+import { api, patiently, Problem } from "./api.js";
 import { $, el, save, sleep } from "./dom.js";
 import { fileLayer } from "./images.js";
 import { Mask } from "./mask.js";
@@ -85,7 +85,7 @@ export class Pictures extends EventTarget {
       while (this.#pending() >= ABREAST) await sleep(200);
       try {
         const settings = await collect(entry.picture);
-        const job = await this.#patiently(() => this.runs.submit(settings, entry.name));
+        const job = await patiently(() => this.runs.submit(settings, entry.name));
         entry.job = job.job;
         started(entry.picture, job);
       } catch (problem) {
@@ -103,26 +103,13 @@ export class Pictures extends EventTarget {
     return jobs.filter((job) => job?.state === "done");
   }
 
-  async downloadAll() {
-    for (const job of this.finished()) {
-      save(`/api/jobs/${job.job}/result`);
-      await sleep(400); // browsers drop downloads that begin at once
-    }
+  /** All results in one file. */
+  downloadAll() {
+    save(`/api/results.zip?${this.finished().map((job) => `job=${job.job}`).join("&")}`);
   }
 
   #pending() {
     return this.entries.filter((entry) => entry.job && !isFinal(this.runs.jobs.get(entry.job) ?? { state: "done" })).length;
-  }
-
-  async #patiently(action) {
-    for (let tries = 0; ; tries++) {
-      try {
-        return await action();
-      } catch (problem) {
-        if (problem.status !== 429 || tries > 60) throw problem;
-        await sleep(1000 * (problem.retry || 1));
-      }
-    }
   }
 
   async #take(entry, action, ready) {
@@ -180,6 +167,6 @@ export function facts(file) {
   const depth = bits ? `${bits}-bit${kind === "float" ? " floats" : ""}` : file.dtype;
   const { width, height } = turnedSize(file.width, file.height, file.orientation);
   const parts = [`${width} × ${height}`, file.colour ? "colour" : "grey", depth];
-  if (file.planes > 1) parts.push(`${file.planes} planes, the first is shown`);
+  if (file.planes > 1) parts.push(`${file.planes} planes`);
   return parts.join(", ");
 }

@@ -5,10 +5,13 @@ import { $, choose, chosen, settled } from "./dom.js";
 import { Grid } from "./grid.js";
 import { inverse, turnedAngle, turnedRows } from "./orient.js";
 
+const NUMBERS = ["length", "angle", "radius", "width"];
 const NAMES = { motion: "Motion", defocus: "Defocus", gaussian: "Gaussian", drawn: "Drawn by hand", file: "From a file" };
 
-export class Psf {
+/** "change" when there is another PSF. */
+export class Psf extends EventTarget {
   constructor(sliders) {
+    super();
     this.sliders = sliders;
     this.grid = new Grid($("psf-grid"));
     this.id = null;
@@ -20,7 +23,7 @@ export class Psf {
       this.id = null;
       later();
     };
-    for (const name of ["psf-length", "psf-angle", "psf-radius", "psf-width"]) sliders[name].addEventListener("change", changed);
+    for (const name of NUMBERS) sliders[`psf-${name}`].addEventListener("change", changed);
     this.grid.addEventListener("change", changed);
     $("psf-kinds").addEventListener("change", () => this.#kindChanged());
     $("psf-size").addEventListener("change", () => this.grid.resize(Number($("psf-size").value)));
@@ -36,19 +39,48 @@ export class Psf {
   /** The id of what is shown, for a picture that is stored so; null where there is nothing to make it from. */
   async ready(orientation = 1) {
     if (!this.id) await this.make();
+    const { id } = this;
     const kind = chosen("psf-kind");
-    if (!this.id || orientation === 1 || !["motion", "drawn"].includes(kind)) return this.id; // others are round, or as they are
-    return (await api.psf({ kind, ...this.#parameters(kind, inverse(orientation)) })).psf;
+    if (!id || orientation === 1 || !["motion", "drawn"].includes(kind)) return id; // others are round, or as they are
+    if (this.stored?.of !== id || this.stored.orientation !== orientation) {
+      const { psf } = await api.psf({ kind, ...this.#parameters(kind, inverse(orientation)) });
+      this.stored = { of: id, orientation, psf };
+    }
+    return this.stored.psf;
   }
 
-  /** Take over a builder's settings, as an example suggests them. */
-  use(settings) {
-    choose("psf-kind", settings.kind);
-    for (const name of ["length", "angle", "radius", "width"]) {
-      if (name in settings) this.sliders[`psf-${name}`].value = settings[name];
-    }
-    if (settings.pixels) this.grid.take(settings.pixels);
+  /** All settings of the builders. */
+  get state() {
+    const values = Object.fromEntries(NUMBERS.map((name) => [name, this.sliders[`psf-${name}`].value]));
+    return { kind: chosen("psf-kind"), ...values, pixels: this.grid.empty ? null : this.grid.pixels(), file: this.file };
+  }
+
+  /** Take over settings like these. */
+  use(state) {
+    if (JSON.stringify(state) === JSON.stringify(this.state) && state.file === this.file) return;
+    choose("psf-kind", state.kind);
+    this.set(state);
+    if (state.pixels) this.grid.take(state.pixels);
+    else this.grid.clear();
+    this.file = state.file;
     this.#kindChanged();
+  }
+
+  /** Set the builders' numbers. */
+  set(values) {
+    for (const name of NUMBERS) if (name in values) this.sliders[`psf-${name}`].value = values[name];
+  }
+
+  /** What is built by numbers: {kind, …}; null for a blur that is drawn or read. */
+  get built() {
+    const kind = chosen("psf-kind");
+    return kind in { motion: 1, defocus: 1, gaussian: 1 } ? { kind, ...this.#parameters(kind) } : null;
+  }
+
+  /** What POST /api/psf takes for other numbers, for a picture that is stored so. */
+  request(values, orientation) {
+    const turnedValues = "angle" in values ? { angle: turnedAngle(values.angle, inverse(orientation)) } : {};
+    return { kind: chosen("psf-kind"), ...values, ...turnedValues };
   }
 
   take(file) {
@@ -95,6 +127,11 @@ export class Psf {
     }
     $("psf-words").textContent = made ? `${words}, ${made.height} × ${made.width} pixels` : words;
     $("psf-words").classList.toggle("bad", bad);
+    $("psf-try").hidden = !this.built;
+    $("psf-try").disabled = !made || $("restore").disabled;
+    const shown = `${this.id} ${words}`;
+    if (shown !== this.shown) this.dispatchEvent(new Event("change"));
+    this.shown = shown;
   }
 
   #kindChanged() {

@@ -1,15 +1,16 @@
-// What a finished run tells: facts, warnings, downloads.
+// What a finished run tells: in plain words, facts, warnings, downloads.
 
-import { $, el, number, numbers } from "./dom.js";
+import { $, el, number, numbers, overall } from "./dom.js";
 import { inWords, TASKS } from "./settings.js";
 
-export function showResult(job) {
+export function showResult(job, file) {
   const done = job?.state === "done";
   $("result").hidden = !done;
   $("no-result").hidden = done;
   if (!done) return;
   const { result, settings } = job;
   $("result-title").textContent = TASKS[settings.task] ?? settings.task;
+  $("result-words").textContent = `${noiseInWords(job, file)}${nextInWords(job, file)}`;
   $("result-facts").replaceChildren(...rows(job).flatMap(([name, value]) => [el("dt", { text: name }), el("dd", { text: value })]));
   const warned = new Set([result.forward?.right === false && result.forward.words, ...(result.warnings ?? [])]); // often the same
   const told = [
@@ -30,16 +31,52 @@ export function showResult(job) {
 }
 
 function rows(job) {
-  const { result, settings } = job;
+  const { result, settings, blur } = job;
   const found = [["Size", `${result.width} × ${result.height}`], ["Time", `${number(job.seconds, 3)} s`]];
-  if (result.sigma !== null && result.sigma !== undefined) {
-    found.push([settings.sigma === "auto" ? "Noise found (σ)" : "Noise (σ)", numbers(result.sigma)]);
-  }
-  if (result.residual !== null && result.residual !== undefined) found.push(["Left over (residual)", numbers(result.residual)]);
+  if (blur) found.push(["Blur (PSF)", inWords({ ...job, settings: { task: "", sigma: 0 } }).replace(/^, /, "")]);
+  const { sigma, residual } = result;
+  if (sigma !== null && sigma !== undefined) found.push([settings.sigma === "auto" ? "Noise found (σ)" : "Noise (σ)", numbers(sigma)]);
+  if (residual !== null && residual !== undefined) found.push(["Residual", numbers(residual)]);
   return found;
 }
+
+const LEVELS = [[0.004, "Hardly any noise"], [0.02, "Little noise"], [0.06, "Some noise"], [Infinity, "Strong noise"]];
+
+/** The noise of a run as a share of the range of pixel values; null where that is not known. */
+function noiseShare({ settings, result }, file) {
+  const white = settings.data_range ?? file?.data_range;
+  const span = Array.isArray(white) ? white[1] - white[0] : white;
+  return span ? overall(result.sigma ?? 0) / span : null;
+}
+
+/** What was found: "Little noise was found (σ 2.6). ". */
+function noiseInWords(job, file) {
+  const share = noiseShare(job, file);
+  if (job.settings.sigma !== "auto" || share === null) return "";
+  return `${LEVELS.find(([limit]) => share < limit)[1]} was found (σ ${number(overall(job.result.sigma), 3)}). `;
+}
+
+/** What to try next. */
+function nextInWords(job, file) {
+  const share = noiseShare(job, file);
+  const little = share !== null && share < LEVELS[1][0];
+  return NEXT[job.settings.task]({ little, jpeg: /\.jpe?g$/i.test(job.name), misfit: job.result.forward?.right === false });
+}
+
+const NEXT = {
+  denoise: ({ little, jpeg }) =>
+    little && jpeg
+      ? "This is a JPEG, whose compression hides noise. If grain is left, increase the strength."
+      : "If grain is left, increase the strength. If detail is lost, decrease it.",
+  deblur: ({ misfit }) =>
+    misfit
+      ? "The blur or the noise does not fit the picture. Try several blurs, or increase the strength."
+      : "If edges have rings, increase the strength or try a smaller blur. If the picture is still soft, try a larger one.",
+  upsample: () => "If the picture is noisy, denoise it before you enlarge it. If it is soft, deblur it first.",
+  inpaint: () => "Known pixels are unchanged. If a trace of the damage is left, paint a little wider.",
+};
 
 const download = (text, href, id, title) => el("a", { text, href, id, title, download: "" });
 
 /** The line below the button once a run has ended. */
-export const doneInWords = (job) => `${inWords(job.settings)}: done in ${number(job.seconds, 2)} s`;
+export const doneInWords = (job, file) => `${inWords(job)}: done in ${number(job.seconds, 2)} s. ${noiseInWords(job, file)}`;

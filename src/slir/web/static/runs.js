@@ -11,7 +11,7 @@ export const isFinal = (job) => FINAL.includes(job.state);
 
 /** Where a job stands, in words. */
 export function stateInWords(job) {
-  if (job.state === "queued") return job.position > 1 ? `Waiting, ${job.position - 1} before it` : "Waiting";
+  if (job.state === "queued") return job.position > 1 ? `Waiting, ${job.position - 1} ahead of it` : "Waiting";
   if (job.state === "running") return job.message || (job.stages ? `Stage ${job.stage} of ${job.stages}` : "Running");
   if (job.state === "failed") return problemOf(job).title;
   return job.state === "cancelled" ? "Cancelled" : `Done in ${number(job.seconds, 2)} s`;
@@ -106,7 +106,7 @@ export class Runs extends EventTarget {
         const told = new Map((await api.jobs()).map((job) => [job.job, job]));
         for (const job of this.list) {
           if (isFinal(job) || job.job === this.followed) continue;
-          const gone = { ...job, state: "failed", problem: { title: "The server has forgotten this run" } };
+          const gone = { ...job, state: "failed", problem: { title: "The server no longer has this run" } };
           this.put(told.get(job.job) ?? gone);
         }
         misses = 0;
@@ -118,7 +118,7 @@ export class Runs extends EventTarget {
   }
 }
 
-/** Draw the list. `hooks`: open(job), compare(id, on), remove(id), orientation(file); `now` the shown job's id, `ticked` the compared ones. */
+/** Draw the list. `hooks`: open(job), compare(id, on), remove(id); `now` the shown job's id, `ticked` the compared ones. */
 export function listRuns(runs, hooks, { now, ticked }) {
   const focused = document.activeElement?.closest("#runs [data-key]")?.dataset.key;
   $("runs").replaceChildren(...runs.list.map((job) => row(job, hooks, { now, ticked })));
@@ -135,14 +135,14 @@ export function thumbnail(src, orientation) {
 
 function row(job, hooks, { now, ticked }) {
   const done = job.state === "done";
-  const words = done ? `${inWords(job.settings)} · ${number(job.seconds, 2)} s` : `${inWords(job.settings)} · ${stateInWords(job)}`;
+  const words = `${inWords(job)} · ${done ? `${number(job.seconds, 2)} s` : stateInWords(job)}`;
   const picture = done
-    ? thumbnail(`/api/jobs/${job.job}/preview.png?max=96`, hooks.orientation(job.file))
+    ? thumbnail(`/api/jobs/${job.job}/preview.png?max=96`, job.orientation)
     : el("span", { class: "blank" });
   const tick = el("input", {
     type: "checkbox",
     checked: ticked.includes(job.job),
-    "aria-label": `Compare ${job.name}, ${inWords(job.settings)}`,
+    "aria-label": `Compare ${job.name}, ${inWords(job)}`,
     title: "Compare",
     "data-key": `tick-${job.job}`,
     change: (event) => hooks.compare(job.job, event.target.checked),

@@ -2,124 +2,184 @@
 
 import { $, choose, chosen, number } from "./dom.js";
 import { Problem } from "./api.js";
+import { turnedAngle } from "./orient.js";
+import { noiseOf } from "./preview.js";
 
-const WORDS = {
-  denoise: "Takes noise away and leaves detail.",
-  deblur: "Undoes a blur that is known: shake, focus, a lens.",
-  upsample: "Enlarges, with detail that fits the picture.",
-  inpaint: "Fills in what is missing: scratches, dust, text.",
-};
 export const TASKS = { denoise: "Denoise", deblur: "Deblur", upsample: "Enlarge", inpaint: "Inpaint" };
+const WHOLE = 255; // the range in which the page's own σ counts before there is a picture
 
+/** What the command line takes by default. */
+const DEFAULTS = {
+  task: "denoise",
+  factor: "2",
+  noise: { denoise: "auto", deblur: "auto", upsample: "0", inpaint: "0" },
+  sigma: 25 / WHOLE,
+  strength: 100,
+  border: "unknown",
+  psf: { kind: "motion", length: 9, angle: 30, radius: 3, width: 1.6, pixels: null, file: null },
+};
+
+/** "change" when a setting has, "task" when another task is chosen. */
 export class Settings extends EventTarget {
   constructor(sliders, psf) {
     super();
-    this.sliders = sliders;
-    this.psf = psf;
+    Object.assign(this, { sliders, psf, span: WHOLE, noise: { ...DEFAULTS.noise } });
+    this.own = this.holder = {}; // whose settings the form shows: those of all pictures, or an example's
     $("tasks").addEventListener("change", () => this.#taskChanged());
-    $("noise").addEventListener("change", () => this.#noiseChanged());
-    sliders.sigma.addEventListener("change", () => ($("said").textContent = ""));
+    $("noise").addEventListener("change", () => {
+      this.noise[this.task] = $("noise").value;
+      this.#noiseChanged();
+    });
+    for (const id of ["border", "white"]) $(id).addEventListener("change", () => this.#changed());
+    document.querySelector("[data-task=upsample]").addEventListener("change", () => this.#changed());
+    for (const name of ["sigma", "strength"]) sliders[name].addEventListener("change", () => this.#changed());
+    psf.addEventListener("change", () => this.#changed());
+    $("settings").addEventListener("input", () => ($("said").textContent = "")); // it is about other settings
     this.#taskChanged();
-    this.#noiseChanged();
   }
 
   get task() {
     return chosen("task");
   }
 
-  /** Count in a picture's units. */
-  measure(file) {
-    const span = Array.isArray(file.data_range) ? file.data_range[1] - file.data_range[0] : file.data_range;
-    $("range-block").hidden = Boolean(span);
-    this.#units(span);
-  }
-
-  /** A new picture: its units, and what an example suggests. */
-  suit({ file, suggested }) {
-    this.measure(file);
-    const task = suggested?.task ?? file.task_hint;
-    if (task) choose("task", task);
-    if (suggested?.factor) choose("factor", String(suggested.factor));
-    this.#taskChanged();
-    const sigma = suggested?.sigma;
-    if (sigma > 0) {
-      $("noise").value = "number";
-      this.sliders.sigma.value = sigma;
-    } else if (suggested) $("noise").value = String(sigma ?? "auto");
-    this.#noiseChanged();
-    if (suggested?.psf) this.psf.use(suggested.psf);
+  /** The settings that belong to a picture: an example's are its own, all others share theirs. */
+  suit(picture) {
+    const { file, suggested } = picture;
+    this.holder.kept = this.#state();
+    this.holder = suggested ? picture : this.own;
+    this.#measure(file);
+    const { psf, sigma, ...others } = suggested ?? {};
+    const fresh = () => ({ ...DEFAULTS, ...others, psf: { ...DEFAULTS.psf, ...psf } });
+    this.#apply(this.holder.kept ?? fresh());
+    if (!suggested && file.task_hint) this.#apply({ ...this.#state(), task: file.task_hint });
   }
 
   /** What POST /api/jobs takes for a picture; a Problem where something is missing. */
   async collect(picture) {
-    const task = this.task;
-    const settings = { file: picture.file.file, task, sigma: this.#sigma(), error_map: true };
-    if (task === "upsample") settings.factor = Number(chosen("factor"));
-    if (task === "deblur") {
-      settings.psf = await this.psf.ready(picture.file.orientation);
-      settings.border = $("border").value;
-      if (!settings.psf) throw new Problem({ title: "There is no blur yet", detail: $("psf-words").textContent });
-    }
-    if (task === "inpaint") settings.mask = await picture.maskId();
-    if (!picture.file.data_range) settings.data_range = this.#white();
-    return settings;
+    const asked = await this.asked(picture);
+    if (this.task === "inpaint") asked.mask = await picture.maskId();
+    return { ...asked, sigma: await this.sigma(asked), error_map: true };
   }
 
-  #sigma() {
+  /** The same without the noise and the mask. */
+  async asked(picture) {
+    const { task } = this;
+    const asked = { file: picture.file.file, task };
+    if (task === "upsample") asked.factor = Number(chosen("factor"));
+    if (task === "deblur") {
+      asked.psf = await this.psf.ready(picture.file.orientation);
+      asked.border = $("border").value;
+      if (!asked.psf) throw new Problem({ title: "There is no blur yet", detail: $("psf-words").textContent });
+    }
+    if (!picture.file.data_range) asked.data_range = this.#white();
+    return asked;
+  }
+
+  /** The noise to assume: as it is known, or as it is found, times the strength. */
+  async sigma(asked, signal) {
     const kind = $("noise").value;
     if (kind === "number") return this.sliders.sigma.value;
-    return kind === "0" ? 0 : kind;
+    const share = this.sliders.strength.value / 100;
+    if (kind !== "auto" || share === 1) return kind === "0" ? 0 : kind;
+    return Number((share * (await noiseOf(asked, signal))).toPrecision(4));
+  }
+
+  /** Tell what noise a preview assumed. */
+  found(sigma) {
+    const share = this.sliders.strength.value / 100;
+    const words = share === 1 ? `Noise found: σ ${number(sigma, 3)}.` : `Noise found: σ ${number(sigma / share, 3)}; restored as if it were ${number(sigma, 3)}.`;
+    $("strength-words").textContent = words;
+  }
+
+  /** Count in a picture's units. */
+  #measure(file) {
+    const span = Array.isArray(file.data_range) ? file.data_range[1] - file.data_range[0] : file.data_range;
+    $("range-block").hidden = Boolean(span);
+    if (!span) return;
+    const share = this.sliders.sigma.value / this.span;
+    this.span = span;
+    this.sliders.sigma.reach((span * 75) / 255, Number((span / 510).toPrecision(1)));
+    this.sliders.sigma.value = share * span;
+    $("sigma-words").textContent = `In pixel values: white is ${number(span, 6)}.`;
+  }
+
+  #state() {
+    const { sliders } = this;
+    return {
+      task: this.task,
+      factor: chosen("factor"),
+      noise: { ...this.noise },
+      sigma: sliders.sigma.value / this.span,
+      strength: sliders.strength.value,
+      border: $("border").value,
+      psf: this.psf.state,
+    };
+  }
+
+  #apply({ task, factor, noise, sigma, strength, border, psf }) {
+    choose("task", task);
+    choose("factor", String(factor));
+    this.noise = { ...noise };
+    this.sliders.sigma.value = sigma * this.span;
+    this.sliders.strength.value = strength;
+    $("border").value = border;
+    this.psf.use(psf);
+    this.#taskChanged();
   }
 
   #white() {
     const white = $("white").valueAsNumber;
     if (white > 0) return white;
-    $("white").focus();
-    const detail = "Its pixels are floats. Pass 1 where white is 1, 255 where white is 255.";
-    throw new Problem({ title: "Say what white is in this picture", detail });
-  }
-
-  #units(span) {
-    if (!span || span === this.span) return;
-    const before = this.span ?? 255;
-    this.span = span;
-    const step = Number((span / 510).toPrecision(1));
-    this.sliders.sigma.reach((span * 75) / 255, step);
-    this.sliders.sigma.value = (this.sliders.sigma.value * span) / before;
-    $("sigma-words").textContent = `In pixel values: white is ${number(span, 6)}.`;
+    const detail = "The pixels are floats. Specify 1 where white is 1, 255 where white is 255.";
+    throw new Problem({ title: "The white level must be specified", detail, argument: "white" });
   }
 
   #taskChanged() {
-    $("task-words").textContent = WORDS[this.task];
     for (const part of document.querySelectorAll("[data-task]")) part.hidden = part.dataset.task !== this.task;
-    this.#noiseFor(this.task);
+    const offer = (value, on) => {
+      const option = $("noise").querySelector(`[value="${value}"]`);
+      option.hidden = option.disabled = !on;
+    };
+    offer("poisson-gaussian", this.task === "denoise");
+    offer("0", this.task !== "denoise");
+    offer("auto", this.task !== "inpaint");
+    $("noise").value = this.noise[this.task];
     if (this.task === "deblur" && !this.psf.id) this.psf.make();
     this.#noiseChanged();
     this.dispatchEvent(new Event("task"));
   }
 
-  /** What the command line takes by default; what cannot be is not offered. */
-  #noiseFor(task) {
-    const noisy = task === "denoise" || task === "deblur";
-    const offer = (value, on) => {
-      const option = $("noise").querySelector(`[value="${value}"]`);
-      option.hidden = option.disabled = !on;
-    };
-    offer("poisson-gaussian", task === "denoise");
-    offer("0", task !== "denoise");
-    if ($("noise").value !== "number") $("noise").value = noisy ? "auto" : "0";
+  #noiseChanged() {
+    const kind = $("noise").value;
+    $("sigma-row").hidden = $("sigma-words").hidden = kind !== "number";
+    $("strength-row").hidden = $("strength-words").hidden = kind !== "auto";
+    $("strength-block").hidden = this.task === "inpaint";
+    $("strength-legend").textContent = kind === "auto" ? "Noise" : "Preview";
+    this.#changed();
   }
 
-  #noiseChanged() {
-    const known = $("noise").value === "number";
-    $("sigma-row").hidden = $("sigma-words").hidden = !known;
+  #changed() {
+    this.dispatchEvent(new Event("change"));
   }
 }
 
-/** A run in a few words: "Denoise, σ 25". */
-export function inWords(settings) {
+/** A blur in a few words, as the picture is seen: "motion 9 px, 30°". */
+function blurInWords(blur, orientation) {
+  const words = {
+    motion: () => `motion ${number(blur.length)} px, ${number(turnedAngle(blur.angle, orientation))}°`,
+    defocus: () => `defocus ${number(blur.radius)} px`,
+    gaussian: () => `Gaussian ${number(blur.width)} px`,
+    drawn: () => "drawn blur",
+    file: () => blur.name,
+  };
+  return words[blur.kind]();
+}
+
+/** A run in a few words: "Deblur, motion 9 px, 30°, σ 2.5". */
+export function inWords({ settings, blur, orientation = 1 }) {
   const words = [TASKS[settings.task] ?? settings.task];
   if (settings.task === "upsample") words[0] += ` ${settings.factor} ×`;
+  if (blur) words.push(blurInWords(blur, orientation));
   const { sigma } = settings;
   if (Number(sigma) !== 0) words.push(sigma === "auto" ? "σ auto" : sigma === "poisson-gaussian" ? "photon noise" : `σ ${number(Number(sigma))}`);
   return words.join(", ");

@@ -24,7 +24,7 @@ export class Slider extends EventTarget {
     this.#set(value);
   }
 
-  /** The slider's reach; the number may go beyond its end, never below its beginning. */
+  /** The slider's end and step; the number may go beyond the end, never below the beginning. */
   reach(max, step) {
     Object.assign(this.range, { max, step });
     this.range.value = this.current;

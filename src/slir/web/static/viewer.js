@@ -18,7 +18,7 @@ export class Viewer extends EventTarget {
     this.view = { scale: 1, x: 0, y: 0 };
     this.box = { width: 1, height: 1 };
     this.left = this.right = this.mask = this.marker = this.brush = null;
-    Object.assign(this, { mode: "slider", wipe: 0.5, strength: 0.7, errors: false, fitted: true, cross: false });
+    Object.assign(this, { mode: "slider", wipe: 0.5, opacity: 0.7, errors: false, fitted: true, cross: false });
     this.sharpen = settled(() => this.#sharpen(), 150);
     new ResizeObserver(() => this.#resize()).observe(canvas);
   }
@@ -173,7 +173,7 @@ export class Viewer extends EventTarget {
       context.globalAlpha = 1;
     };
     if (layer.bitmap) place(layer.bitmap);
-    if (this.errors && layer.errors) place(layer.errors, this.strength);
+    if (this.errors && layer.errors && !layer.plane) place(layer.errors, this.opacity); // of the first plane
     if (this.mask && layer === this.left) place(this.mask, 0.55);
     if (view.scale >= GRID) this.#grid(x, y, from, to);
     if (this.marker && this.right && !this.brush) this.#mark(x, y);
