@@ -263,8 +263,8 @@ def test_what_would_fail_for_all_is_told_once(tree, quick, tmp_path):
         "none.safetensors" in run("denoise", tree, "-o", out, "--model", tmp_path / "none.safetensors", code=2).stderr
     )
     assert "--sigma must" in run("denoise", tree, "-o", out, "--sigma", "loud", code=2).stderr
-    np.save(tmp_path / "psf.npy", np.ones((3, 3)))
-    assert "sum to one" in run("deblur", tree, "-o", out, "--psf", tmp_path / "psf.npy", code=2).stderr
+    np.save(tmp_path / "psf.npy", np.zeros((3, 3)))
+    assert "sum to 0" in run("deblur", tree, "-o", out, "--psf", tmp_path / "psf.npy", code=2).stderr
     assert not out.exists()
 
 

@@ -635,7 +635,16 @@ def test_engine_learns_a_model_and_deblurs_with_it(tmp_path):
 
 
 def test_engine_errors_are_lines(photo, tmp_path):
-    np.save(tmp_path / "psf.npy", np.ones((3, 3)))
+    np.save(tmp_path / "psf.npy", np.ones((99, 99)))
     text = fails("deblur", photo, "-o", tmp_path / "out.png", "--psf", tmp_path / "psf.npy", "--device", "cpu")
-    assert "sum to one" in text
+    assert "--psf must be no larger than the image" in text
     assert not (tmp_path / "out.png").exists()
+
+
+@pytest.mark.parametrize("total", [1.0, 2283.0, 1e-3])
+def test_kernels_of_files_are_divided_by_their_sum(photo, tmp_path, calls, total):
+    kernel = slir.psf.gaussian(1.2)
+    np.save(tmp_path / "psf.npy", total * kernel)
+    run("deblur", photo, "-o", tmp_path / "out.png", "--psf", tmp_path / "psf.npy")
+    ((_, given, _),) = calls
+    np.testing.assert_allclose(given[1], kernel, rtol=1e-9)

@@ -20,14 +20,19 @@ _ARGUMENTS = (
     "sigma", "psf", "factor", "antialias", "mask", "model", "base", "data_range", "device", "threads", "cluster",
 )  # fmt: skip
 
-Sigma = Annotated[
+_SIGMA = (
+    "Standard deviation of the noise, in units of the pixel values (25 on an 8-bit image), or in percent of their "
+    "range (10%). A larger value smooths more and may remove fine texture. A smaller value leaves noise. 'auto' "
+    "estimates it from each image."
+)
+Sigma = Annotated[str, typer.Option(metavar="auto|NUMBER|PERCENT%", help=_SIGMA)]
+GrowingSigma = Annotated[
     str,
     typer.Option(
+        "--sigma",
         metavar="auto|NUMBER|PERCENT%|poisson-gaussian",
-        help="Standard deviation of the noise, in units of the pixel values (25 on an 8-bit image), or in percent of "
-        "their range (10%). Larger values smooth more, and take fine texture for noise; smaller ones leave noise. "
-        "'auto' estimates it from each image. 'poisson-gaussian', for denoising, estimates noise that grows with "
-        "brightness, as that of cameras and microscopes does.",
+        help=f"{_SIGMA} 'poisson-gaussian' estimates noise that grows with brightness, as in raw data of cameras and "
+        "microscopes.",
     ),
 ]
 ModelFile = Annotated[

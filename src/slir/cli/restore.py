@@ -13,18 +13,19 @@ from slir.errors import InputError
 
 
 @command
-def denoise(run: Run, sigma: options.Sigma = "auto") -> None:
+def denoise(run: Run, sigma: options.GrowingSigma = "auto") -> None:
     """Remove noise: of high ISO, of short exposures, of scanners and detectors.
 
     The noise is taken to be white: of one strength everywhere and without pattern. Its strength is estimated from each
-    image, or said with --sigma. For noise that grows with brightness, say --sigma poisson-gaussian. Pictures that were
-    sharpened, or that a camera smoothed already, have noise of other kinds, of which less is removed.
+    image, unless --sigma specifies it. For noise that grows with brightness, pass --sigma poisson-gaussian; if the
+    camera adds an offset, pass it as black with --data-range. Pictures that were sharpened or smoothed already have
+    noise of other kinds. Less of it is removed.
 
     Examples:
 
     slir denoise night.png -o clean.png
     slir denoise night.png -o clean.png --sigma 15 --error-map
-    slir denoise cells.tif -o clean.tif --sigma poisson-gaussian --data-range 4095
+    slir denoise cells.tif -o clean.tif --sigma poisson-gaussian --data-range 100,65535
     slir denoise photos/ -o clean/ --recursive --skip-existing --jobs 2
     slir denoise 'photos/**/*.jpg' -o clean/ --format png --dry-run
     slir denoise --config run.toml --sigma 10%
@@ -44,9 +45,11 @@ def deblur(
 ) -> None:
     """Remove a blur that is known: of a shaken camera, of a lens out of focus, of a microscope or telescope.
 
-    What one point of light became is the blur kernel, or PSF: say it with one of --psf, --gaussian, --motion and
-    --defocus; `slir psf` makes and draws kernels, also from the picture of a star or a bead. One that is too wide
-    brings rings around edges, one that is too narrow leaves blur. So does sigma: too small rings, too large blurs.
+    The blur kernel, or PSF, is the image of one point of light. Specify it with one of --psf, --gaussian, --motion and
+    --defocus. `slir psf` makes and draws kernels, also from the picture of a star or a bead. A kernel that is too wide
+    gives rings around edges; one that is too narrow leaves blur. A sigma that is too small gives rings; one that is too
+    large leaves blur. For noise that grows with brightness, run slir denoise --sigma poisson-gaussian first, then
+    deblur its output with a third of the sigma that it prints.
 
     Examples:
 

@@ -28,6 +28,7 @@ from slir.estimator.tiling import Piece, scaled, tile_side
 from slir.files import jobs, streams
 from slir.files.jobs import Job, Outcome, Progress
 from slir.files.streams import Found, Work
+from slir.files.warning_log import about_plane
 from slir.io import Picture, Sink, Source
 
 RETRIES = 2
@@ -73,7 +74,8 @@ def _restore(
     for number in _tiles(client, kit, wanted, frozenset(done)):
         done.add(number)
         while assembly.taken < len(wanted) and wanted[assembly.taken] in done:
-            assembly.take(*wanted[assembly.taken])
+            with about_plane(wanted[assembly.taken][0], source.planes):
+                assembly.take(*wanted[assembly.taken])
         if progress is not None:
             progress(len(done), len(wanted), "restoring")
     return Found.of_planes(assembly.found, notes)

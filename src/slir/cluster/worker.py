@@ -23,7 +23,8 @@ from slir.errors import FileError, SlirError
 from slir.estimator.tiling import Piece
 from slir.estimator.windows import Decision
 from slir.files import streams
-from slir.files.jobs import Job, caught, open_missing, using_threads, work_of
+from slir.files.jobs import Job, open_missing, using_threads, work_of
+from slir.files.warning_log import caught
 from slir.io import Picture
 from slir.model import Model
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from slir.compute.memory import CPU_TILES
-from slir.files.jobs import Job, caught, load_model, parse_sigma, using_threads
+from slir.files.jobs import Job, load_model, parse_sigma, using_threads
 from slir.files.streams import LARGE
+from slir.files.warning_log import caught
 from slir.io import Head
 
 PATIENCE = 1.0

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -21,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from slir import io
-from slir.errors import FileError, InputError, SlirWarning
+from slir.errors import FileError, InputError
 from slir.files.staging import error_maps_of, sidecar_of, staged
+from slir.files.warning_log import caught
 
 if TYPE_CHECKING:
     from slir.files.streams import Found, Work
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 Task = Literal["denoise", "deblur", "upsample", "inpaint"]
 Progress = Callable[[int, int, str], None]
 Restore = Callable[[io.Source, io.Sink, "Work", Progress | None], "Found"]
-ESTIMATED = ("auto", "poisson-gaussian")
+GROWING = "poisson-gaussian"
+ESTIMATED = ("auto", GROWING)
 NAN = "nan"
 
 
@@ -79,7 +80,9 @@ class Job:
             raise InputError("mask", "be given to inpaint", "missing", "Pass an image, or 'nan'.")
         if self.threads is not None and self.threads < 1:
             raise InputError("threads", "be at least 1", self.threads, "Pass the number of cores to use.")
-        parse_sigma(self.sigma)
+        if parse_sigma(self.sigma)[1] == GROWING and self.task != "denoise":
+            remedy = "Denoise first with it, then restore the result with a third of the sigma that denoising prints."
+            raise InputError("sigma", f"be auto, a number or a percentage to {self.task}", repr(self.sigma), remedy)
 
     @property
     def scale(self) -> int:
@@ -370,11 +373,3 @@ def using_threads(wanted: int | None) -> Iterator[int]:
         yield wanted
     finally:
         torch.set_num_threads(before)
-
-
-@contextmanager
-def caught() -> Iterator[Callable[[], tuple[str, ...]]]:
-    """Gather warnings in place of showing them: give what tells their texts so far, each once."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", SlirWarning)
-        yield lambda: tuple(dict.fromkeys(" ".join(str(each.message).split()) for each in caught))

@@ -24,6 +24,7 @@ from slir.compute import pick_device
 from slir.errors import FullError, InputError, SlirWarning
 from slir.estimator.tiling import Piece, cut, piece_around, scaled, tile_side
 from slir.estimator.windows import Decision, RestoredWindow, decide_errors, decide_once, restore_window
+from slir.files.warning_log import about_plane
 from slir.io import Picture, Sink, Source
 from slir.model import Model
 from slir.noise import estimate_sigma
@@ -114,7 +115,8 @@ def restore_file(source: Source, sink: Sink, work: Work, progress: Progress | No
     for plane in range(source.planes):
         tell = None if progress is None else partial(_tell, progress, plane, source.planes)
         by = _by_windows if is_cut(source.size, work) else restore_whole
-        found.append(by(source, plane, sink, work, tell))
+        with about_plane(plane, source.planes):
+            found.append(by(source, plane, sink, work, tell))
     return Found.of_planes(found)
 
 
@@ -209,7 +211,8 @@ def summed(found: Sequence[np.ndarray], pieces: Sequence[Piece], work: Work, spa
     sigmas, residuals = np.sqrt(squares / sum(pixels))
     if work.task != "denoise":
         restored = Restored([], list(sigmas / spans), list(residuals / spans), [])
-        for text in Treatment(tuple(sigmas / spans)).doubts(restored, Mask(np.zeros((1, 1), bool)), spans):
+        treatment = Treatment(tuple(sigmas / spans), estimated=isinstance(work.sigma, str))
+        for text in treatment.doubts(restored, Mask(np.zeros((1, 1), bool)), spans):
             warnings.warn(text, SlirWarning, stacklevel=5)
     return (sigmas, residuals) if len(sigmas) > 1 else (sigmas[0], residuals[0])
 
