@@ -123,6 +123,16 @@ ErrorMap = Annotated[
         rich_help_panel=OUTPUT,
     ),
 ]
+Interval = Annotated[
+    float | None,
+    typer.Option(
+        "--interval",
+        metavar="PERCENT",
+        help="Write the bounds of an interval beside each output: OUT.low.tif and OUT.high.tif, in pixel values. 90 "
+        "means that the true pixel lies between them nine times out of ten. The model must be calibrated.",
+        rich_help_panel=OUTPUT,
+    ),
+]
 Json = Annotated[
     bool,
     typer.Option(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 DataRange = float | tuple[float, float] | None
 _ARGUMENTS = (
     "sigma", "psf", "factor", "antialias", "mask", "model", "base", "data_range", "device", "threads", "cluster",
+    "interval",
 )  # fmt: skip
 
 _SIGMA = (

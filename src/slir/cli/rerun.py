@@ -85,8 +85,9 @@ def _again(file: Path, output: str | None, *, many: bool, anyway: bool, force: b
     same_format = job.output.suffix == sidecar.output.suffix
     if same_format and staging.digest(job.output) != sidecar.record["output"]["sha256"]:
         show.warn(f"{job.output}: differs from what {file} tells of")
-    if list(sidecar.map_hashes().values()) != [staging.digest(path) for path in outcome.error_maps]:
-        show.warn(f"the error map of {job.output} differs from what {file} tells of")
+    made = (*outcome.error_maps, *outcome.intervals)
+    if list(sidecar.map_hashes().values()) != [staging.digest(path) for path in made]:
+        show.warn(f"the error map or interval of {job.output} differs from what {file} tells of")
     return batch.Report(job, "restored", outcome=outcome)
 
 

@@ -41,6 +41,7 @@ class Run:
     cluster: many.Cluster = None
     dry_run: many.DryRun = False
     error_map: many.ErrorMap = False
+    interval: many.Interval = None
     sidecar: many.Sidecar = True
     json: many.Json = False
     config: many.Config = None
@@ -77,6 +78,7 @@ class Run:
             seed=self.seed,
             threads=self.threads,
             error_map=self.error_map,
+            interval=self.interval,
             **settings,
         )
 
@@ -193,7 +195,8 @@ def _check_apart(jobs: list[Job]) -> None:
             if other is not job:
                 rule = "have a name of its own for each output"
                 found = f"{path.name} for {other.output} and for {job.output}"
-                raise InputError("--error-map", rule, found, "Restore them into folders of their own.")
+                asked = "--error-map" if job.error_map else "--interval"
+                raise InputError(asked, rule, found, "Restore them into folders of their own.")
 
 
 def _mask_of(folder: Path, name: Path) -> Path:

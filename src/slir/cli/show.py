@@ -149,7 +149,7 @@ class Screen:
         for text in outcome.warnings:
             warn(f"{job.image}: {text}" if self.many else text)
         shown = f"{pixels(outcome)}, {_sigma(job, outcome)}, {seconds(outcome.seconds)}"
-        places = ", ".join((str(job.output), *outcome.error_maps))
+        places = ", ".join((str(job.output), *outcome.error_maps, *outcome.intervals))
         done(f"{DONE[job.task]} {job.image} ({shown}) -> {places}", quiet=self.quiet)
 
     def summary(self) -> None:

@@ -166,7 +166,8 @@ def settled(job: Job, policy: Policy) -> str | None:
     beside = sidecar_of(job.output)
     if not beside.exists() and len(there) == len(job.outputs):
         return "exists already"
-    other = _other(job, beside) if beside.exists() else "has no error map beside it"
+    lost = "has no error map beside it" if job.error_map else "has no interval beside it"
+    other = _other(job, beside) if beside.exists() else lost
     if other is None:
         return "is done already"
     if policy.force:

@@ -93,6 +93,6 @@ def _seconds(job: Job, side: int, colour: bool) -> float:
             channel_axis=-1 if colour else None,
             device=job.device,
             rng=job.seed,
-            return_info=True if job.error_map else "stats",
+            return_info=True if job.maps(job.output) else "stats",
         )
     return time.perf_counter() - start

@@ -21,7 +21,7 @@ import numpy as np
 
 from slir import io
 from slir.errors import FileError, InputError
-from slir.files.staging import error_maps_of, sidecar_of, staged
+from slir.files.staging import ERROR_MAPS, INTERVALS, maps_of, sidecar_of, staged
 from slir.files.warning_log import caught
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ Restore = Callable[[io.Source, io.Sink, "Work", Progress | None], "Found"]
 GROWING = "poisson-gaussian"
 ESTIMATED = ("auto", GROWING)
 NAN = "nan"
+LOWEST, HIGHEST = 5, 99
+"""Intervals that calibrations know, in percent."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +52,8 @@ class Job:
     called : the image's name for people, where the file has another.
     threads : cores that the work may use; None for all. Sums in another order differ in their last bits, so the same
         bytes need the same number.
-    error_map : write the errors to expect beside the output too, as `slir.files.staging.error_maps_of` names them.
+    error_map : write the errors to expect beside the output too, as `slir.files.staging.maps_of` names them.
+    interval : write the bounds that hold the true pixel so many times out of a hundred, likewise; None for none.
     """
 
     task: Task
@@ -70,6 +73,7 @@ class Job:
     threads: int | None = None
     called: str = ""
     error_map: bool = False
+    interval: float | None = None
 
     def __post_init__(self) -> None:
         if self.task not in get_args(Task):
@@ -80,6 +84,9 @@ class Job:
             raise InputError("mask", "be given to inpaint", "missing", "Pass an image, or 'nan'.")
         if self.threads is not None and self.threads < 1:
             raise InputError("threads", "be at least 1", self.threads, "Pass the number of cores to use.")
+        if self.interval is not None and not LOWEST <= self.interval <= HIGHEST:
+            rule, remedy = f"lie between {LOWEST} and {HIGHEST}", "90 holds the true pixel nine times out of ten."
+            raise InputError("interval", rule, self.interval, remedy)
         if parse_sigma(self.sigma)[1] == GROWING and self.task != "denoise":
             remedy = "Denoise first with it, then restore the result with a third of the sigma that denoising prints."
             raise InputError("sigma", f"be auto, a number or a percentage to {self.task}", repr(self.sigma), remedy)
@@ -92,7 +99,12 @@ class Job:
     @property
     def outputs(self) -> tuple[Path, ...]:
         """All files that are asked for, but for the sidecar."""
-        return (self.output, *error_maps_of(self.output)) if self.error_map else (self.output,)
+        return (self.output, *self.maps(self.output).values())
+
+    def maps(self, output: Path) -> dict[str, Path]:
+        """The error maps and intervals that are asked for, by kind, beside an output."""
+        kinds = (*(ERROR_MAPS if self.error_map else ()), *(() if self.interval is None else INTERVALS))
+        return {kind: path for kind, path in maps_of(output).items() if kind in kinds}
 
     @property
     def own(self) -> dict[str, Any]:
@@ -135,7 +147,7 @@ class Job:
 class Outcome:
     """What was done. `sigma` and `residual` count in pixel values: one number, or one a channel; of a stack, the
     mean over its planes. `memory` : the most that the process has held so far, in bytes; None where the system
-    does not say. `error_maps` : the files with the errors to expect, where they were asked for and there are any.
+    does not say. `error_maps`, `intervals` : files beside the output, where they were asked for and there are any.
     """
 
     seconds: float
@@ -149,6 +161,7 @@ class Outcome:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     error_maps: tuple[str, ...] = ()
+    intervals: tuple[str, ...] = ()
 
 
 def parse_sigma(sigma: float | str) -> tuple[str, float | str]:
@@ -206,7 +219,7 @@ def run(
     job.check()
     place = sidecar_of(Path(os.path.realpath(job.output)))
     ours = sidecars.is_sidecar(place)
-    older = sidecars.load(place).error_maps() if ours else []
+    older = sidecars.load(place).maps() if ours else {}
     if sidecar and place.exists() and not ours:
         raise FileError(place, "exists already and is no sidecar of slir", "Move it, or restore without a sidecar.")
     with caught() as told, staged(job.output) as stage, using_threads(job.threads) as threads:
@@ -214,7 +227,7 @@ def run(
         inputs = sidecars.fingerprints(job) if sidecar else {}  # before the work: the output may replace the image
         engine = _engine if restore is None else partial(_engine, restore=restore)
         head, found = engine(job, stage.output, watch)
-        made = [own for own, lies in zip(job.outputs[1:], stage.error_maps) if lies.exists()]
+        made = {kind: path for kind, path in job.maps(job.output).items() if stage.maps[kind].exists()}
         outcome = Outcome(
             seconds=time.perf_counter() - start,
             size=head.size,
@@ -224,15 +237,17 @@ def run(
             memory=peak_memory(),
             notes=head.notes,
             warnings=told(),
-            error_maps=tuple(str(path) for path in made),
+            error_maps=tuple(str(made[kind]) for kind in ERROR_MAPS if kind in made),
+            intervals=tuple(str(made[kind]) for kind in INTERVALS if kind in made),
             **found,
         )
         if sidecar:
             sidecars.write(stage, job, outcome, inputs=inputs, threads=threads)
         elif ours:
             place.unlink()
-    for path in older if not made else ():  # else they would be taken for those of the new output
-        path.unlink(missing_ok=True)
+    for kind, path in older.items():  # else they would be taken for those of the new output
+        if kind not in made:
+            path.unlink(missing_ok=True)
     return outcome
 
 
@@ -246,10 +261,10 @@ def _engine(job: Job, output: Path, watch: Watch, *, restore: Restore | None = N
         missing = opened.enter_context(open_missing(job, source.head))
         centred = isinstance(job.antialias, str)
         sink = io.create(output, source, scale=job.scale, centred=centred, history=_history(job))
-        maps = ErrorMaps(*error_maps_of(output), source.head.scaled(job.scale)) if job.error_map else None
-        if maps is not None:
-            opened.enter_context(maps)
-        seen = {"observe": watch.observe, "keep": watch.keep, "errors": None if maps is None else maps.take}
+        seen: dict[str, Any] = {"observe": watch.observe, "keep": watch.keep}
+        if places := job.maps(output):
+            maps = opened.enter_context(ErrorMaps(places, source.head.scaled(job.scale)))
+            seen |= {"errors": maps.take}
         own = job if restore is None else replace(job, device=None)  # the device is then others' affair
         work = work_of(own, source.head, missing=missing, **seen)
         with sink:
@@ -264,6 +279,7 @@ def work_of(job: Job, head: io.Head, *, missing: Any, **seen: Any) -> Work:
 
     limits, sigma = job._limits(head)
     settings: dict[str, Any] = {"model": load_model(job), "device": job.device, "seed": job.seed, **seen}
+    settings |= {"level": None if job.interval is None else job.interval / 100}
     return streams.Work(partial(_restored, job), job.task, job.own, sigma, limits, missing=missing, **settings)
 
 
@@ -328,19 +344,24 @@ def _check_model(job: Job) -> None:
 
 
 def check_errors(job: Job) -> None:
-    """Raise where an error map is asked for that cannot be had, before the work begins."""
-    if not job.error_map:
+    """Raise where an error map or an interval is asked for that cannot be had, before the work begins."""
+    if not job.maps(job.output):
         return
     taken = {os.path.realpath(path) for path in (job.image, job.mask, job.model) if isinstance(path, Path)}
     for path in job.outputs[1:]:
         if os.path.realpath(path) in taken:
-            raise FileError(path, "is read from, and would be replaced by an error map", "Choose another output name.")
+            raise FileError(
+                path,
+                "is read from, and would be replaced by an error map or an interval",
+                "Choose another output name.",
+            )
     from slir.defaults import shipped_model
 
     model = load_model(job) or shipped_model(f"upsample{job.factor}" if job.task == "upsample" else job.task)
     if model.learnt and model.trust is None:
-        remedy = "slir calibrate adds what it needs to a model; or ask for no error map."
-        raise InputError("model", "be calibrated where an error map is asked for", "without calibration", remedy)
+        asked = "an error map" if job.error_map else "an interval"
+        remedy = f"slir calibrate adds what it needs to a model; or do not ask for {asked}."
+        raise InputError("model", f"be calibrated where {asked} is asked for", "without calibration", remedy)
 
 
 def load_model(job: Job) -> Any:
