@@ -214,6 +214,25 @@ def test_upsample(photo, tmp_path, calls):
     assert "--antialias must be" in fails("upsample", photo, "-o", out, "-f", "--antialias", "cubic")
 
 
+@pytest.mark.parametrize(("words", "size"), [(("--factor", "1.5"), (72, 72)), (("--size", "72x72"), (72, 72))])
+def test_upsample_by_any_factor(photo, tmp_path, calls, words, size):
+    told = run("upsample", photo, "-o", tmp_path / "out.png", *words)
+    assert io.read(tmp_path / "out.png").size == size
+    ((_, given, _),) = calls
+    assert given[1] == 2
+    assert "restored at 2 times its size, then reduced to 1.5 times" in told.stderr
+
+
+def test_sizes_that_cannot_be(photo, tmp_path, calls):
+    out = tmp_path / "out.png"
+    assert "--factor must be a number of at least 1" in fails("upsample", photo, "-o", out, "--factor", "0.5")
+    assert "--size must be a width and a height" in fails("upsample", photo, "-o", out, "--size", "100")
+    assert "--size must keep the proportions" in fails("upsample", photo, "-o", out, "--size", "100x99")
+    assert "be given once" in fails("upsample", photo, "-o", out, "--size", "96x96", "--factor", "2")
+    assert calls == []
+    assert not out.exists()
+
+
 def test_upsample_enlarges_alpha_and_resolution(tmp_path, calls):
     alpha = np.full((6, 8), 200, np.uint8)
     alpha[:, :4] = 0

@@ -236,7 +236,7 @@ BAD = {
     "psf sum": (lambda: slir.deblur(GREY, np.ones((3, 3))), ("psf", "sum to one", "9", "psf / psf.sum()")),
     "psf size": (lambda: slir.deblur(GREY, np.full((65, 3), 1 / 195), border="circular"), ("psf", "65×3")),
     "border": (lambda: slir.deblur(GREY, PSF, border="zero"), ("border", "'zero'")),
-    "factor": (lambda: slir.upsample(GREY, 1.5), ("factor", "1.5")),
+    "factor": (lambda: slir.upsample(GREY, 0.5), ("factor", "0.5", "at least 1")),
     "antialias": (lambda: slir.upsample(GREY, 2, antialias="best"), ("antialias", "'best'")),
     "mask shape": (lambda: slir.inpaint(GREY, np.zeros((9, 9), bool)), ("mask", "(9, 9)", "(64, 64)")),
     "mask all": (lambda: slir.inpaint(GREY, np.ones_like(GREY)), ("mask", "everywhere", "inverted")),

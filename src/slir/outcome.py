@@ -54,6 +54,8 @@ class Outlook:
             reason = next((words for words in reasons if words), "")
         if treatment.leaves(operator):
             reason = UNTOUCHED
+        elif frame.resize is not None:
+            reason = frame.resize.reason
         return cls(present, units, trust, reason, treatment, frame)
 
     def map(self, image: Array) -> Array:

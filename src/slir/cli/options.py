@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 DataRange = float | tuple[float, float] | None
 _ARGUMENTS = (
     "sigma", "psf", "factor", "antialias", "mask", "model", "base", "data_range", "device", "threads", "cluster",
-    "interval",
+    "interval", "size",
 )  # fmt: skip
 
 _SIGMA = (
@@ -150,6 +150,24 @@ def antialias_value(text: str) -> str | float | np.ndarray:
     if not Path(text).suffix:
         raise InputError("--antialias", "be bicubic, box, a number or a file", repr(text), "bicubic fits most images.")
     return read_psf(text)
+
+
+def factor_value(factor: float | None) -> float:
+    """2 where none is given; whole numbers as such."""
+    from slir.resampling import checked_factor
+
+    with as_options():
+        return 2 if factor is None else checked_factor(factor)
+
+
+def size_value(text: str | None) -> tuple[int, int] | None:
+    """ "1920x1080" -> (1080, 1920), height and width."""
+    if text is None:
+        return None
+    sides = text.lower().replace("×", "x").split("x")
+    if len(sides) != 2 or not all(side.strip().isdecimal() and int(side) > 0 for side in sides):
+        raise InputError("--size", "be a width and a height", repr(text), "Pass 1920x1080.")
+    return int(sides[1]), int(sides[0])
 
 
 def share_value(name: str, text: str) -> float:

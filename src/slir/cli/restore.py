@@ -71,28 +71,42 @@ def deblur(
 def upsample(
     run: Run,
     factor: Annotated[
-        int,
+        float | None,
         typer.Option(
-            min=2, help="How many times as wide and as high: 2, 3 and 4 have models of their own and are best."
+            metavar="NUMBER",
+            help="How many times as wide and as high; 2 by default. 2, 3 and 4 are best. With another number, such as "
+            "1.5, the image is restored at the next whole one and then reduced.",
         ),
-    ] = 2,
+    ] = None,
+    size: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WIDTHxHEIGHT",
+            help="Instead of --factor: the size of the result in pixels, such as 1920x1080. It keeps the proportions "
+            "of the image.",
+        ),
+    ] = None,
     antialias: options.Antialias = "bicubic",
     sigma: options.Sigma = "0",
 ) -> None:
     """Make images larger, with more detail than interpolation gives.
 
-    It undoes the shrinking that --antialias names, so an image that was never shrunk, or was shrunk in another way,
-    gains less; a filter wider than the true one over-sharpens. Noise is enlarged as if it were detail, unless --sigma
-    says how strong it is.
+    It undoes the reduction that --antialias names. An image that was never reduced, or was reduced in another way,
+    gains less. A filter wider than the true one over-sharpens. Noise is enlarged as if it were detail, unless --sigma
+    specifies how strong it is.
 
     Examples:
 
     slir upsample thumbnail.png -o large.png
-    slir upsample thumbnail.png -o large.tif --factor 3
+    slir upsample thumbnail.png -o large.tif --factor 1.5
+    slir upsample thumbnail.png -o large.png --size 132x120
     slir upsample old.jpg -o large.png --factor 2 --sigma auto
     slir upsample thumbnails/ -o large/ --factor 2 --antialias box --on-error stop
     """
-    run.restore("upsample", sigma, factor=factor, antialias=options.antialias_value(antialias))
+    if factor is not None and size is not None:
+        raise InputError("the size", "be given once", "--factor and --size", "Keep one of them.")
+    wanted = {"factor": options.factor_value(factor), "size": options.size_value(size)}
+    run.restore("upsample", sigma, **wanted, antialias=options.antialias_value(antialias))
 
 
 @command

@@ -23,6 +23,7 @@ from slir import io
 from slir.errors import FileError, InputError
 from slir.files.staging import ERROR_MAPS, INTERVALS, maps_of, sidecar_of, staged
 from slir.files.warning_log import caught
+from slir.resampling import Reduction, checked_factor, factor_of
 
 if TYPE_CHECKING:
     from slir.files.streams import Found, Work
@@ -45,7 +46,8 @@ class Job:
     sigma : noise in units of the pixel values, as "10%" of their range, "auto", or "poisson-gaussian" (denoise).
     psf : (K, L) blur kernel (deblur). made_by : in words, where it came from, for whoever reads the sidecar.
     border : what lies beyond the edges (deblur).
-    factor, antialias : how many times as large, and how it was made smaller (upsample).
+    factor, antialias : how many times as large, and how it was made smaller (upsample). A factor that is not whole is
+        restored at the next one and reduced. size : (height, width) of the output, in place of a factor.
     mask : an image that is not black where a pixel is missing, or "nan" where such pixels are NaN (inpaint).
     model : a file that `slir fit` wrote; None for the one inside slir.
     data_range : white, or (black, white); None for what the file says.
@@ -63,7 +65,7 @@ class Job:
     psf: np.ndarray | None = None
     made_by: str = ""
     border: str = "unknown"
-    factor: int = 2
+    factor: float = 2
     antialias: str | float | np.ndarray = "bicubic"
     mask: Path | str | None = None
     model: Path | None = None
@@ -74,6 +76,7 @@ class Job:
     called: str = ""
     error_map: bool = False
     interval: float | None = None
+    size: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         if self.task not in get_args(Task):
@@ -84,6 +87,8 @@ class Job:
             raise InputError("mask", "be given to inpaint", "missing", "Pass an image, or 'nan'.")
         if self.threads is not None and self.threads < 1:
             raise InputError("threads", "be at least 1", self.threads, "Pass the number of cores to use.")
+        if self.task == "upsample" and self.size is None:
+            checked_factor(self.factor)
         if self.interval is not None and not LOWEST <= self.interval <= HIGHEST:
             rule, remedy = f"lie between {LOWEST} and {HIGHEST}", "90 holds the true pixel nine times out of ten."
             raise InputError("interval", rule, self.interval, remedy)
@@ -92,9 +97,20 @@ class Job:
             raise InputError("sigma", f"be auto, a number or a percentage to {self.task}", repr(self.sigma), remedy)
 
     @property
-    def scale(self) -> int:
+    def scale(self) -> float:
         """How many times as high and as wide the output is."""
         return self.factor if self.task == "upsample" else 1
+
+    @property
+    def whole(self) -> int:
+        """How many times as high and as wide the image is restored."""
+        return math.ceil(self.scale)
+
+    def sized(self, head: io.Head) -> Job:
+        """The job with the factor that its size means for a file."""
+        if self.task != "upsample" or self.size is None:
+            return self
+        return replace(self, factor=factor_of(None, self.size, head.size), size=None)
 
     @property
     def outputs(self) -> tuple[Path, ...]:
@@ -111,20 +127,26 @@ class Job:
         """The arguments that the task alone has, as `slir.tasks` names them; the mask, which is a file, apart."""
         if self.task == "deblur":
             return {"psf": self.psf, "border": self.border}
-        return {"factor": self.factor, "antialias": self.antialias} if self.task == "upsample" else {}
+        return {"factor": self.whole, "antialias": self.antialias} if self.task == "upsample" else {}
 
     def check(self) -> io.Head:
         """Raise what can be said before the work begins; else what the file holds. Nothing is written."""
         io.check_output(self.output)
         with io.open_source(self.image) as source:
             head = source.head
-            io.check_output(self.output, head.scaled(self.scale))
+            own = self.sized(head)
+            io.check_output(self.output, head.scaled(own.scale))
         self._limits(head)
         with open_missing(self, head):
             pass  # the mask is there, and of the image's size
         _check_model(self)
-        check_errors(self)
+        check_errors(own)
         return head
+
+    def _ends(self, head: io.Head) -> tuple[float, float] | None:
+        """Black and white; None where nobody says it."""
+        limits, _ = self._limits(head)
+        return limits if limits is None or isinstance(limits, tuple) else (0.0, limits)
 
     def _limits(self, head: io.Head) -> tuple[float | tuple[float, float] | None, float | str]:
         """The range of the pixel values and σ in their units; errors where only the user can know them."""
@@ -259,17 +281,24 @@ def _engine(job: Job, output: Path, watch: Watch, *, restore: Restore | None = N
     with ExitStack() as opened:
         source = opened.enter_context(io.open_source(job.image))
         missing = opened.enter_context(open_missing(job, source.head))
+        job = job.sized(source.head)
+        notes: tuple[str, ...] = ()
         centred = isinstance(job.antialias, str)
-        sink = io.create(output, source, scale=job.scale, centred=centred, history=_history(job))
+        sink: Any = io.create(output, source, scale=job.scale, centred=centred, history=_history(job))
+        reduction, large = None, source.head.scaled(job.whole)
+        if job.whole != job.scale:
+            reduction = Reduction(job.scale / job.whole, centred=centred)
+            sink = io.ReducedSink(sink, reduction, large.size, limits=job._ends(source.head))
+            notes = (f"restored at {job.whole} times its size, then reduced to {job.scale:.6g} times",)
         seen: dict[str, Any] = {"observe": watch.observe, "keep": watch.keep}
         if places := job.maps(output):
-            maps = opened.enter_context(ErrorMaps(places, source.head.scaled(job.scale)))
+            maps = opened.enter_context(ErrorMaps(places, large, source.head.scaled(job.scale), reduction))
             seen |= {"errors": maps.take}
         own = job if restore is None else replace(job, device=None)  # the device is then others' affair
         work = work_of(own, source.head, missing=missing, **seen)
         with sink:
             found = (restore or streams.restore_file)(source, sink, work, watch.progress)
-        head = replace(source.head, notes=(*source.head.notes, *found.notes))
+        head = replace(source.head, notes=(*source.head.notes, *notes, *found.notes))
         return head, {"sigma": found.sigma, "residual": found.residual}
 
 
@@ -277,6 +306,7 @@ def work_of(job: Job, head: io.Head, *, missing: Any, **seen: Any) -> Work:
     """What to do to each plane of a file. missing : by windows, from `open_missing`. seen : whom to tell of it."""
     from slir.files import streams
 
+    job = job.sized(head)
     limits, sigma = job._limits(head)
     settings: dict[str, Any] = {"model": load_model(job), "device": job.device, "seed": job.seed, **seen}
     settings |= {"level": None if job.interval is None else job.interval / 100}
@@ -321,7 +351,7 @@ def _restored(job: Job, picture: io.Picture, settings: dict[str, Any]) -> Any:
         assert job.psf is not None  # __post_init__ has seen to it
         return slir.deblur(pixels, job.psf, border=job.border, **settings)  # type: ignore[arg-type]
     if job.task == "upsample":
-        return slir.upsample(pixels, job.factor, antialias=job.antialias, **settings)
+        return slir.upsample(pixels, job.whole, antialias=job.antialias, **settings)
     if job.mask == NAN:
         missing = ~np.isfinite(pixels)
         missing = missing.any(axis=-1) if picture.channel_axis is not None else missing
@@ -345,6 +375,9 @@ def _check_model(job: Job) -> None:
 
 def check_errors(job: Job) -> None:
     """Raise where an error map or an interval is asked for that cannot be had, before the work begins."""
+    if job.interval is not None and job.whole != job.scale:
+        rule, found = "be left out where the factor is not whole", f"{job.interval:g} for a factor of {job.scale:.6g}"
+        raise InputError("interval", rule, found, f"Pass a factor of {job.whole}, or ask for an error map.")
     if not job.maps(job.output):
         return
     taken = {os.path.realpath(path) for path in (job.image, job.mask, job.model) if isinstance(path, Path)}
@@ -357,7 +390,7 @@ def check_errors(job: Job) -> None:
             )
     from slir.defaults import shipped_model
 
-    model = load_model(job) or shipped_model(f"upsample{job.factor}" if job.task == "upsample" else job.task)
+    model = load_model(job) or shipped_model(f"upsample{job.whole}" if job.task == "upsample" else job.task)
     if model.learnt and model.trust is None:
         asked = "an error map" if job.error_map else "an interval"
         remedy = f"slir calibrate adds what it needs to a model; or do not ask for {asked}."

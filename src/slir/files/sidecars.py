@@ -32,7 +32,8 @@ def settings(job: Job) -> dict[str, Any]:
     if job.task == "deblur":
         own |= {"psf": _kernel(job.psf), "border": job.border}
     elif job.task == "upsample":
-        own |= {"factor": job.factor, "antialias": _kernel(job.antialias)}
+        own |= {"factor": job.factor} if job.size is None else {"size": list(job.size)}
+        own |= {"antialias": _kernel(job.antialias)}
     elif job.task == "inpaint" and job.mask == NAN:
         own |= {"mask": NAN}
     limits = list(job.data_range) if isinstance(job.data_range, tuple) else job.data_range
@@ -120,7 +121,7 @@ class Sidecar:
         mask = own.pop("mask", None)
         if "mask" in record:
             mask = self._place("mask")
-        limits = own.pop("data_range")
+        limits, size = own.pop("data_range"), own.pop("size", None)
         try:
             return Job(
                 task=record["task"],
@@ -132,6 +133,7 @@ class Sidecar:
                 made_by=record.get("psf_made_by", ""),
                 threads=record["made"]["threads"],
                 error_map="error_map" in record,
+                size=None if size is None else (int(size[0]), int(size[1])),
                 interval=record.get("interval", {}).get("percent"),
                 **{name: _array(value) for name, value in own.items()},
             )

@@ -149,7 +149,7 @@ def create(
     path: str | os.PathLike[str],
     source: Source | Head,
     *,
-    scale: int = 1,
+    scale: float = 1,
     centred: bool = True,
     history: Sequence[str] = (),
 ) -> Sink:

@@ -7,6 +7,7 @@ import warnings
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from slir import io
 from slir.errors import SlirWarning
 from slir.files.staging import INTERVALS
 from slir.outcome import UNTOUCHED, Uncertainty
+from slir.resampling import Reduction
 
 LARGEST = 2**22
 """Pixels of a picture of what comes by windows: no screen shows more, and it is held in memory."""
@@ -23,14 +25,17 @@ LARGEST = 2**22
 class ErrorMaps:
     """Writes the error maps and intervals of a file's planes as they come.
 
-    places: where to, by kind, as `slir.files.staging.maps_of` has them. head: of the restored file, for its size,
-    colours, type and planes. Used as a context: what is written is there in the end, unless no plane had any.
+    places: where to, by kind, as `slir.files.staging.maps_of` has them. large: the head of what is restored, for its
+    size, colours, type and planes. head: of the output, smaller where a `reduction` is the last step.
+    Used as a context: what is written is there in the end, unless no plane had any.
     """
 
     places: dict[str, Path]
+    large: io.Head
     head: io.Head
+    reduction: Reduction | None = None
     _opened: ExitStack = field(default_factory=ExitStack)
-    _sinks: dict[str, io.Sink] = field(default_factory=dict)
+    _sinks: dict[str, io.Sink | io.ReducedSink] = field(default_factory=dict)
     _bounded: bool = False
     _small: Small | None = None
     _warned: set[tuple[int, str]] = field(default_factory=set)
@@ -47,6 +52,8 @@ class ErrorMaps:
     def take(self, plane: int, uncertainty: Uncertainty, window: tuple[slice, slice] | None = None) -> None:
         """One plane's, or of a window of it; these come row by row, as `io.Sink` takes them."""
         error, reason = uncertainty.error, uncertainty.reason
+        if self.reduction is not None and not reason:
+            reason = "the result was reduced from a larger one"
         self._warn(plane, error is not None, reason)
         if error is None:
             return
@@ -60,7 +67,7 @@ class ErrorMaps:
         if window is None:
             self._draw(error)
             return
-        self._small = self._small or Small(self.head.size)
+        self._small = self._small or Small(self.large.size)
         self._small.add(error, *window)
         if self._small.whole:
             self._draw(self._small.mean())
@@ -72,7 +79,11 @@ class ErrorMaps:
         dtype = np.dtype(np.float64 if wide else np.float32)
         if kind not in self._sinks:
             own = io.Head(head.size, dtype, axis is not None, False, head.axes, head.shape)
-            self._sinks[kind] = self._opened.enter_context(io.create(self.places[kind], own))
+            sink: Any = io.create(self.places[kind], own)
+            if self.reduction is not None:
+                sink = io.ReducedSink(sink, self.reduction, self.large.size, errors=True)
+            self._opened.enter_context(sink)
+            self._sinks[kind] = sink
         rows, cols = (slice(None), slice(None)) if window is None else window
         self._sinks[kind].write(io.Picture(values.astype(dtype, copy=False), axis), plane=plane, rows=rows, cols=cols)
 

@@ -205,7 +205,7 @@ async def pixel(id: Id, here: Here, me: Me, row: Place, col: Place) -> Pixel:
     """One pixel of the result: its value, that of the picture there, the error to expect, and intervals."""
     run = _done(here, id, me)
     _check_place(run, row, col)
-    scale = run.job.scale
+    scale = run.job.whole
     (after,) = await here.read(me, "values", [run.job.output], row, col, names=run.names)
     before = None
     if run.upload.path.exists():
