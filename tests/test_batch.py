@@ -402,6 +402,7 @@ def test_json_lines(tree, quick, tmp_path):
     assert "is empty" in bad["reason"]
     assert second["status"] == "restored"
     assert last["summary"].pop("seconds") >= 0
+    assert [each["path"] for each in last["summary"].pop("passed_over")] == [str(tree / "notes.txt")]
     assert last == {"summary": {"restored": 2, "skipped": 0, "failed": 1, "not_begun": 0}}
 
 
