@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tifffile
 from PIL import Image
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import slir
@@ -99,6 +100,13 @@ def test_help_lists_the_commands():
 def test_help_of_every_command_shows_an_example(words):
     text = plain(run(*words.split(), "--help").stdout)
     assert re.search(rf"Examples?:\s+slir {words} ", text)
+
+
+@pytest.mark.parametrize("task", ["denoise", "deblur", "upsample", "inpaint"])
+def test_help_offers_for_sigma_what_the_task_takes(task):
+    (option,) = (param for param in get_command(app).commands[task].params if param.name == "sigma")
+    offered = "poisson-gaussian" in option.metavar
+    assert offered == ("poisson-gaussian" in option.help) == (task == "denoise")
 
 
 def test_version():

@@ -38,16 +38,16 @@ GrowingSigma = Annotated[
 ]
 ModelFile = Annotated[
     Path | None,
-    typer.Option("--model", metavar="FILE", help="A model that `slir fit` wrote; else the one inside slir."),
+    typer.Option("--model", metavar="FILE", help="A model that `slir fit` wrote. The default is the one inside slir."),
 ]
-Device = Annotated[str | None, typer.Option(metavar="cpu|cuda", help="Where to compute; by default on the CPU.")]
+Device = Annotated[str | None, typer.Option(metavar="cpu|cuda", help="Where to compute. The default is the CPU.")]
 Range = Annotated[
     str | None,
     typer.Option(
         "--data-range",
         metavar="WHITE|BLACK,WHITE",
-        help="The pixel values of black and white. Needed for float images (1), and where an image does not use all of "
-        "its bits (4095 for 12 bits in a 16-bit file).",
+        help="The pixel values of black and white. Needed for float images (1), for images that do not use all of "
+        "their bits (4095 for 12 bits in a 16-bit file), and for cameras that add an offset (100,65535).",
     ),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Start of the random numbers; the same seed gives the same result.")]

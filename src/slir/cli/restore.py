@@ -24,7 +24,7 @@ def denoise(run: Run, sigma: options.GrowingSigma = "auto") -> None:
     Examples:
 
     slir denoise night.png -o clean.png
-    slir denoise night.png -o clean.png --sigma 15 --error-map
+    slir denoise night.png -o clean.png --sigma 15 --error-map --interval 90
     slir denoise cells.tif -o clean.tif --sigma poisson-gaussian --data-range 100,65535
     slir denoise photos/ -o clean/ --recursive --skip-existing --jobs 2
     slir denoise 'photos/**/*.jpg' -o clean/ --format png --dry-run
@@ -99,7 +99,7 @@ def upsample(
 
     slir upsample thumbnail.png -o large.png
     slir upsample thumbnail.png -o large.tif --factor 1.5
-    slir upsample thumbnail.png -o large.png --size 132x120
+    slir upsample thumbnail.png -o large.png --size 66x60
     slir upsample old.jpg -o large.png --factor 2 --sigma auto
     slir upsample thumbnails/ -o large/ --factor 2 --antialias box --on-error stop
     """
@@ -126,8 +126,8 @@ def inpaint(
 ) -> None:
     """Fill in pixels that are missing: scratches, dust, text, dead pixels of a detector.
 
-    Pixels that the mask leaves alone stay as they are to the last bit, unless --sigma says that they are noisy. Gaps
-    of some pixels are filled with what should be there; large holes are filled smoothly, without inventing things.
+    Known pixels stay as they are to the last bit, unless --sigma specifies that they are noisy. Gaps of some pixels are
+    filled with plausible detail. Large holes are filled smoothly; nothing is invented there.
 
     Examples:
 
