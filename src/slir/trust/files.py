@@ -65,6 +65,8 @@ class ErrorMaps:
         if plane > 0 or "error.png" not in self.places:
             return
         if window is None:
+            if self.reduction is not None:
+                error = self.reduction.array(error, self.head.size, errors=True)
             self._draw(error)
             return
         self._small = self._small or Small(self.large.size)
