@@ -427,3 +427,13 @@ def test_there_is_no_interval_without_calibration(image, tmp_path, mute):
 def test_intervals_that_no_calibration_knows(image, tmp_path, percent):
     told = slirs("denoise", image, "-o", tmp_path / "clean.png", "--interval", percent, code=2)
     assert "--interval must lie between 5 and 99" in told
+
+
+def test_maps_are_not_restored_with_their_folder(image, tmp_path):
+    asked = ("--sigma", 12, "--error-map", "--interval", 90, "-o")
+    slirs("denoise", image, *asked, f"{tmp_path}/once/")
+    io.write(tmp_path / "once" / "mine.error.tif", Picture(picture()))  # nobody's map
+    told = slirs("denoise", tmp_path / "once", "--sigma", 12, "-o", tmp_path / "twice")
+    assert names(tmp_path / "twice") == ["in.png", "in.png.json", "mine.error.tif", "mine.error.tif.json"]
+    assert "passed over 4 files" in told
+    assert "an error map or interval that slir wrote" in told

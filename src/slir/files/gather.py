@@ -6,6 +6,7 @@ keeps its place below the output folder. In folders and patterns only images cou
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from slir.errors import FileError, InputError
-from slir.files.staging import SIDECAR, sidecar_of
+from slir.files.staging import ERROR_MAPS, INTERVALS, SIDECAR, sidecar_of
 from slir.io import EXTENSIONS, is_image_name
 
 _WILD = "*?["
@@ -168,6 +169,8 @@ def _why_not(path: Path) -> str | None:
         return DEAD_LINK
     if not _is_image(path):
         return NO_FORMAT
+    if _is_map(path):
+        return "an error map or interval that slir wrote"
     return None if path.is_dir() or path.is_file() else "not a regular file"
 
 
@@ -222,6 +225,18 @@ def _is_result(path: Path, root: Path, output: str) -> bool:
     from slir.files import sidecars
 
     return sidecars.load(beside).is_own_output()
+
+
+def _is_map(path: Path) -> bool:
+    """Whether the sidecar of an output beside it tells of this file as its error map or as a bound of its interval."""
+    from slir.files import sidecars
+
+    for kind in (*ERROR_MAPS, *INTERVALS):
+        if path.name.endswith(f".{kind}"):
+            stem = glob.escape(path.name.removesuffix(f".{kind}"))
+            beside = (own for own in path.parent.glob(f"{stem}.*{SIDECAR}") if _is_sidecar(own))
+            return any(kind in sidecars.load(own).maps() for own in beside)
+    return False
 
 
 def _is_sidecar(path: Path) -> bool:
