@@ -142,6 +142,28 @@ def test_links_that_lead_back_are_not_followed(tree, monkeypatch):
     assert found("in", recursive=True)[-1] == ("in/linked/d.png", "out/linked/d.png")
 
 
+def test_what_folders_hold_besides_images_is_told(tree, quick, tmp_path):
+    for name in ("x.gif", "deep/y.CR2", "notes.txt", ".hidden.gif"):
+        (tree / name).write_bytes(b"x")
+    (tree / "gone.png").symlink_to(tree / "none.png")
+    told = run("denoise", tree, "-o", tmp_path / "out").stderr
+    formats = f"{tree / 'notes.txt'}, {tree / 'x.gif'} (not a format that slir reads)"
+    assert f"note: passed over 3 files: {tree / 'gone.png'} (a link that leads nowhere); {formats}\n" in told
+    assert "passed over" not in run("denoise", tree, "-o", tmp_path / "out", "-f", "-q").stderr
+    again = run("denoise", tree, "-o", tree, "-f", "-r", "--json")  # sidecars are not told of
+    summary = json.loads(again.stdout.splitlines()[-1])["summary"]
+    assert [each["path"] for each in summary["passed_over"]] == [
+        str(tree / name) for name in ("deep/y.CR2", "gone.png", "notes.txt", "x.gif")
+    ]
+    assert again.stderr == ""
+    for number in range(9):
+        (tree / f"{number}.gif").write_bytes(b"x")
+    told = run("denoise", tree, "-o", tmp_path / "new", "--dry-run").stderr
+    assert "10 .gif, 1 .txt (not a format that slir reads)" in told
+    assert "passed over" not in run("denoise", tree / "a.png", "-o", tmp_path / "one.png").stderr
+    assert "passed over" not in run("denoise", f"{tree}/?.jpg", "-o", tmp_path / "out", "-f").stderr
+
+
 def test_results_are_not_taken_for_images(tree, quick, monkeypatch):
     monkeypatch.chdir(tree.parent)
     write(tree / "done" / "a.png")
@@ -263,8 +285,8 @@ def test_what_would_fail_for_all_is_told_once(tree, quick, tmp_path):
         "none.safetensors" in run("denoise", tree, "-o", out, "--model", tmp_path / "none.safetensors", code=2).stderr
     )
     assert "--sigma must" in run("denoise", tree, "-o", out, "--sigma", "loud", code=2).stderr
-    np.save(tmp_path / "psf.npy", -np.ones((3, 3)))
-    assert "sum to -9" in run("deblur", tree, "-o", out, "--psf", tmp_path / "psf.npy", code=2).stderr
+    np.save(tmp_path / "psf.npy", np.zeros((3, 3)))
+    assert "sum to 0" in run("deblur", tree, "-o", out, "--psf", tmp_path / "psf.npy", code=2).stderr
     assert not out.exists()
 
 
@@ -380,6 +402,7 @@ def test_json_lines(tree, quick, tmp_path):
     assert "is empty" in bad["reason"]
     assert second["status"] == "restored"
     assert last["summary"].pop("seconds") >= 0
+    assert [each["path"] for each in last["summary"].pop("passed_over")] == [str(tree / "notes.txt")]
     assert last == {"summary": {"restored": 2, "skipped": 0, "failed": 1, "not_begun": 0}}
 
 

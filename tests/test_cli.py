@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tifffile
 from PIL import Image
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import slir
@@ -99,6 +100,13 @@ def test_help_lists_the_commands():
 def test_help_of_every_command_shows_an_example(words):
     text = plain(run(*words.split(), "--help").stdout)
     assert re.search(rf"Examples?:\s+slir {words} ", text)
+
+
+@pytest.mark.parametrize("task", ["denoise", "deblur", "upsample", "inpaint"])
+def test_help_offers_for_sigma_what_the_task_takes(task):
+    (option,) = (param for param in get_command(app).commands[task].params if param.name == "sigma")
+    offered = "poisson-gaussian" in option.metavar
+    assert offered == ("poisson-gaussian" in option.help) == (task == "denoise")
 
 
 def test_version():
@@ -212,6 +220,25 @@ def test_upsample(photo, tmp_path, calls):
     assert (second[1][1], second[2]["antialias"], second[2]["sigma"]) == (2, 0.8, pytest.approx(2.55))
     np.testing.assert_array_equal(third[2]["antialias"], np.ones((2, 2)) / 4)
     assert "--antialias must be" in fails("upsample", photo, "-o", out, "-f", "--antialias", "cubic")
+
+
+@pytest.mark.parametrize(("words", "size"), [(("--factor", "1.5"), (72, 72)), (("--size", "72x72"), (72, 72))])
+def test_upsample_by_any_factor(photo, tmp_path, calls, words, size):
+    told = run("upsample", photo, "-o", tmp_path / "out.png", *words)
+    assert io.read(tmp_path / "out.png").size == size
+    ((_, given, _),) = calls
+    assert given[1] == 2
+    assert "restored at 2 times its size, then reduced to 1.5 times" in told.stderr
+
+
+def test_sizes_that_cannot_be(photo, tmp_path, calls):
+    out = tmp_path / "out.png"
+    assert "--factor must be a number of at least 1" in fails("upsample", photo, "-o", out, "--factor", "0.5")
+    assert "--size must be a width and a height" in fails("upsample", photo, "-o", out, "--size", "100")
+    assert "--size must keep the proportions" in fails("upsample", photo, "-o", out, "--size", "100x99")
+    assert "be given once" in fails("upsample", photo, "-o", out, "--size", "96x96", "--factor", "2")
+    assert calls == []
+    assert not out.exists()
 
 
 def test_upsample_enlarges_alpha_and_resolution(tmp_path, calls):
@@ -635,7 +662,16 @@ def test_engine_learns_a_model_and_deblurs_with_it(tmp_path):
 
 
 def test_engine_errors_are_lines(photo, tmp_path):
-    np.save(tmp_path / "psf.npy", -np.ones((3, 3)))
+    np.save(tmp_path / "psf.npy", np.ones((99, 99)))
     text = fails("deblur", photo, "-o", tmp_path / "out.png", "--psf", tmp_path / "psf.npy", "--device", "cpu")
-    assert "sum to -9" in text
+    assert "--psf must be no larger than the image" in text
     assert not (tmp_path / "out.png").exists()
+
+
+@pytest.mark.parametrize("total", [1.0, 2283.0, 1e-3])
+def test_kernels_of_files_are_divided_by_their_sum(photo, tmp_path, calls, total):
+    kernel = slir.psf.gaussian(1.2)
+    np.save(tmp_path / "psf.npy", total * kernel)
+    run("deblur", photo, "-o", tmp_path / "out.png", "--psf", tmp_path / "psf.npy")
+    ((_, given, _),) = calls
+    np.testing.assert_allclose(given[1], kernel, rtol=1e-9)

@@ -346,3 +346,96 @@ def test_a_blank_frame_of_a_stack_is_no_matter_of_calibration(tmp_path):
     errors = tifffile.imread(tmp_path / "out.error.tif")
     assert (errors[0] == 0).all()
     assert 2 < errors[1].mean() < 15
+
+
+# --- intervals -----------------------------------------------------------------------------------------------------
+
+
+def bounds(folder, name="clean"):
+    return tifffile.imread(folder / f"{name}.low.tif"), tifffile.imread(folder / f"{name}.high.tif")
+
+
+def test_an_interval_lies_beside_the_output(image, tmp_path):
+    out = tmp_path / "clean.png"
+    told = slirs("denoise", image, "-o", out, "--sigma", 12, "--interval", 90)
+    assert names(tmp_path) == ["clean.high.tif", "clean.low.tif", "clean.png", "clean.png.json", "in.png"]
+    assert f"-> {out}, {tmp_path / 'clean.low.tif'}, {tmp_path / 'clean.high.tif'}" in told
+    result = slir.denoise(picture(), sigma=12.0, return_info=True)
+    for found, wanted in zip(bounds(tmp_path), result.interval(0.9)):
+        assert found.dtype == np.float32
+        np.testing.assert_array_equal(found, wanted)
+    told = slirs("rerun", tmp_path / "clean.png.json", "-o", tmp_path / "again.png")
+    assert "differs" not in told
+    np.testing.assert_array_equal(bounds(tmp_path, "again"), bounds(tmp_path))
+    slirs("denoise", image, "-o", out, "--sigma", 12, "--force", "--error-map")
+    assert "clean.low.tif" not in names(tmp_path)  # it would be taken for that of the new output
+    assert "clean.error.tif" in names(tmp_path)
+
+
+def test_skip_existing_counts_intervals(image, tmp_path):
+    asked = ("denoise", image, "-o", tmp_path / "clean.png", "--sigma", 12, "--skip-existing")
+    slirs(*asked)
+    assert "was made without an interval" in slirs(*asked, "--interval", 90, code=2)
+    slirs(*asked, "--interval", 90, "--force")
+    assert "skipped" in slirs(*asked, "--interval", 90)
+    assert "was made with an interval of 90 %" in slirs(*asked, "--interval", 80, code=2)
+    (tmp_path / "clean.low.tif").unlink()
+    assert "has lost its interval" in slirs(*asked, "--interval", 90, code=2)
+    (tmp_path / "clean.png.json").unlink()
+    assert "has no interval beside it" in slirs(*asked, "--interval", 90, code=2)
+
+
+def test_intervals_of_files_that_are_restored_by_windows(tmp_path, monkeypatch):
+    io.write(tmp_path / "in.png", Picture(np.stack([picture(40, 300, seed) for seed in range(3)], -1), -1))
+    asked = ("denoise", tmp_path / "in.png", "--sigma", 12, "--interval", 80, "--error-map", "-o")
+    slirs(*asked, tmp_path / "whole.png")
+    monkeypatch.setattr(streams, "LARGE", 500)
+    slirs(*asked, tmp_path / "clean.png")
+    pixels = io.read(tmp_path / "clean.png").pixels.astype(float)
+    low, high = bounds(tmp_path)
+    assert low.shape == pixels.shape
+    assert (low <= pixels).all()
+    assert (high >= pixels).all()
+    error = tifffile.imread(tmp_path / "clean.error.tif")
+    wide = (low > 0) & (high < 255)
+    assert 1 < np.median((high - low)[wide] / error[wide]) < 4
+    for found, wanted in zip((low, high), bounds(tmp_path, "whole")):
+        np.testing.assert_allclose(found, wanted, atol=2)
+
+
+def test_intervals_of_stacks_and_of_missing_pixels(tmp_path):
+    holes = np.stack([picture(24, 26, seed).astype(np.float32) / 255 for seed in range(2)])
+    holes[1, 3:6, 4] = np.nan
+    tifffile.imwrite(tmp_path / "in.tif", holes, photometric="minisblack")
+    given = ("-o", tmp_path / "clean.tif", "--data-range", 1, "--sigma", 0.05, "--interval", 90)
+    slirs("denoise", tmp_path / "in.tif", *given)
+    for found in bounds(tmp_path):
+        assert found.shape == holes.shape
+        np.testing.assert_array_equal(np.isnan(found), np.isnan(holes))
+
+
+def test_there_is_no_interval_without_calibration(image, tmp_path, mute):
+    asked = ("denoise", image, "-o", tmp_path / "clean.png", "--interval", 90)
+    told = slirs(*asked, "--model", mute, code=2)
+    assert "--model must be calibrated where an interval is asked for" in told
+    assert names(tmp_path) == ["in.png"]
+    told = slirs(*asked, "--sigma", "60%")
+    assert "No interval was made: the model was calibrated for a sigma of" in told
+    assert names(tmp_path) == ["clean.png", "clean.png.json", "in.png"]
+    assert "skipped" in slirs(*asked, "--sigma", "60%", "--skip-existing")  # there is nothing more to be had
+
+
+@pytest.mark.parametrize("percent", [0, 4.9, 99.5, 100, "nan"])
+def test_intervals_that_no_calibration_knows(image, tmp_path, percent):
+    told = slirs("denoise", image, "-o", tmp_path / "clean.png", "--interval", percent, code=2)
+    assert "--interval must lie between 5 and 99" in told
+
+
+def test_maps_are_not_restored_with_their_folder(image, tmp_path):
+    asked = ("--sigma", 12, "--error-map", "--interval", 90, "-o")
+    slirs("denoise", image, *asked, f"{tmp_path}/once/")
+    io.write(tmp_path / "once" / "mine.error.tif", Picture(picture()))  # nobody's map
+    told = slirs("denoise", tmp_path / "once", "--sigma", 12, "-o", tmp_path / "twice")
+    assert names(tmp_path / "twice") == ["in.png", "in.png.json", "mine.error.tif", "mine.error.tif.json"]
+    assert "passed over 4 files" in told
+    assert "an error map or interval that slir wrote" in told

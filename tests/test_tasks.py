@@ -236,7 +236,7 @@ BAD = {
     "psf sum": (lambda: slir.deblur(GREY, np.ones((3, 3))), ("psf", "sum to one", "9", "psf / psf.sum()")),
     "psf size": (lambda: slir.deblur(GREY, np.full((65, 3), 1 / 195), border="circular"), ("psf", "65×3")),
     "border": (lambda: slir.deblur(GREY, PSF, border="zero"), ("border", "'zero'")),
-    "factor": (lambda: slir.upsample(GREY, 1.5), ("factor", "1.5")),
+    "factor": (lambda: slir.upsample(GREY, 0.5), ("factor", "0.5", "at least 1")),
     "antialias": (lambda: slir.upsample(GREY, 2, antialias="best"), ("antialias", "'best'")),
     "mask shape": (lambda: slir.inpaint(GREY, np.zeros((9, 9), bool)), ("mask", "(9, 9)", "(64, 64)")),
     "mask all": (lambda: slir.inpaint(GREY, np.ones_like(GREY)), ("mask", "everywhere", "inverted")),
@@ -250,7 +250,7 @@ BAD = {
     "fit both": (lambda: slir.fit(PICTURES, task="denoise", operator=Identity()), ("task or operator", "both")),
     "fit paper": (lambda: slir.fit(PICTURES, task="denoise", method="paper"), ("operator and sigma", "method 'paper'")),
     "fit small": (lambda: slir.fit([GREY[:20, :20]], task="denoise"), ("images[0]", "32 pixels", "20×20")),
-    "fit crops": (lambda: slir.fit(PICTURES, task="denoise", crops=2), ("crops", "folds", "2")),
+    "fit crops": (lambda: slir.fit(PICTURES, task="denoise", crops=0), ("crops", "at least 1", "0")),
     "fit nothing": (lambda: slir.fit([], operator=Identity(), sigma=0.1), ("images", "at least one")),
     "fit picture": (lambda: slir.fit([GREY * 3.0], operator=Identity(), sigma=0.1), ("images[0]", "[0, 1]")),
     "fit loss": (lambda: slir.paper_model(PICTURES, Identity(), 0.1, loss="huge"), ("loss", "'huge'")),
@@ -319,7 +319,9 @@ def test_an_image_that_is_not_explained_is_told() -> None:
     """Told of less noise than there is, though not so little that one could tell from the image alone."""
     y = noisy(fftconvolve(TRUTH.astype(np.float64), PSF, mode="valid"), 6)
     slir.deblur(y, PSF, sigma=6)
-    with pytest.warns(slir.SlirWarning, match="does not explain the image: what is left over is .* noise of 4 was"):
+    with pytest.warns(
+        slir.SlirWarning, match="does not explain the image: the residual is .*, but noise of 4 was expected"
+    ):
         slir.deblur(y, PSF, sigma=4)
 
 

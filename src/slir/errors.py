@@ -25,7 +25,12 @@ class SlirError(Exception):
 
 
 class SlirWarning(UserWarning):
-    """Something that will be done as asked, but that may not be what was meant."""
+    """Something that will be done as asked, but that may not be what was meant.
+
+    plane : the one that it is about, of a stack; None elsewhere. `slir.files.warning_log` says it beside the words.
+    """
+
+    plane: int | None = None
 
 
 class InputError(SlirError, ValueError):

@@ -51,6 +51,8 @@ class Outlook:
             reason = next((words for words in reasons if words), "")
         if treatment.leaves(operator):
             reason = UNTOUCHED
+        elif frame.resize is not None:
+            reason = frame.resize.reason
         return cls(present, trust, reason, treatment, frame)
 
     def map(self, image: Array) -> Array:
@@ -64,12 +66,65 @@ class Outlook:
         planes = self.frame.planes(_plain(image), sizes[0].device) if evened else []
         return self.frame.sizes(self.treatment.channel_sizes(sizes, planes))
 
+    def interval(self, image: Array, level: float) -> tuple[Array, Array]:
+        """Between which values the true pixels of `image`, which is what came out, lie with this probability.
+
+        Raises SlirError where the errors are not calibrated.
+        """
+        if self.trust is None or self.reason:
+            raise SlirError(f"There is no interval: {self.reason}. error_map may still tell better from worse.")
+        calibration = self.trust.calibration
+        half = self.sizes(lambda error: calibration.half_width(error, level), image)
+        # Beside a large offset 32-bit floats have no digits left for the width.
+        wide = self.frame.dtype.itemsize > 2 and self.frame.dtype != np.float32
+        middle: Array
+        if isinstance(image, Tensor):
+            middle = image.double() if wide else image.float()
+        else:
+            middle = image.astype(np.float64 if wide else np.float32)
+        low, high = middle - half, middle + half
+        if np.issubdtype(self.frame.dtype, np.integer):  # then the truth is between black and white too
+            black, white = self.frame.limits
+            return low.clip(black, white), high.clip(black, white)
+        return low, high
+
 
 UNTOUCHED = "nothing was restored"
 """Why an image that came back as it was has no calibrated errors."""
 
 SILENT = "this model says nothing about its errors"
 UNASKED = 'errors were not asked for: pass return_info=True, not "stats"'
+
+
+@dataclass(frozen=True, eq=False)
+class Uncertainty:
+    """What files say of the errors of an image or of a window of it, in pixel values.
+
+    error: root mean square error to expect; None where the model says nothing. low, high: the bounds of an interval;
+    None where none was asked for or is to be had. reason: why there is no error, or why it is not calibrated.
+    """
+
+    error: np.ndarray | None = None
+    reason: str = ""
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, outlook: Outlook | None, image: np.ndarray, level: float | None, silence: str) -> Uncertainty:
+        """level: of the interval, between 0 and 1; None for none. silence: why there is no outlook."""
+        if outlook is None:
+            return cls(reason=silence)
+        error = np.asarray(outlook.map(image))
+        if level is None or outlook.trust is None or outlook.reason:
+            return cls(error, outlook.reason)
+        low, high = outlook.interval(image, level)
+        return cls(error, outlook.reason, np.asarray(low), np.asarray(high))
+
+    def each(self, change: Callable[[np.ndarray], np.ndarray]) -> Uncertainty:
+        """The same with all that there is changed in one way: cut, say."""
+        changed = (None if own is None else change(own) for own in (self.error, self.low, self.high))
+        error, low, high = changed
+        return Uncertainty(error, self.reason, low, high)
 
 
 @dataclass(frozen=True)
@@ -114,22 +169,9 @@ class Result:
         They were calibrated on pictures that the model was not fitted on, and hold on average over pictures like those
         (docs/trust.md says what that means). Outside of what was calibrated there is an error instead.
         """
-        if self.outlook is None or self.outlook.trust is None or self.outlook.reason:
-            raise SlirError(f"There is no interval: {self.calibrated}. error_map may still tell better from worse.")
-        trust = self.outlook.trust
-        half = self.outlook.sizes(lambda error: trust.calibration.half_width(error, level), self.image)
-        # Beside a large offset 32-bit floats have no digits left for the width.
-        wide = self.outlook.frame.dtype.itemsize > 2 and self.outlook.frame.dtype != np.float32
-        middle: Array
-        if isinstance(self.image, Tensor):
-            middle = self.image.double() if wide else self.image.float()
-        else:
-            middle = self.image.astype(np.float64 if wide else np.float32)
-        low, high = middle - half, middle + half
-        if np.issubdtype(self.outlook.frame.dtype, np.integer):  # then the truth is between black and white too
-            black, white = self.outlook.frame.limits
-            return low.clip(black, white), high.clip(black, white)
-        return low, high
+        if self.outlook is None:
+            raise SlirError(f"There is no interval: {self.calibrated}.")
+        return self.outlook.interval(self.image, level)
 
     def explain(self, row: int, col: int, k: int = 16) -> Explanation:
         """What the pixel at (row, col) was made from: the k examples with the largest weights, and the patch that they

@@ -24,10 +24,11 @@ All of them take these keyword arguments:
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from operator import mul
 from os import PathLike
@@ -48,8 +49,9 @@ from slir.operators.blur import checked_psf
 from slir.operators.convolution import Border
 from slir.operators.downsample import Antialias
 from slir.outcome import UNASKED, Outlook, Result
-from slir.preprocessing.arrays import Array, Canvas, DataRange, canvas, check_filled, is_lazy
+from slir.preprocessing.arrays import Array, Canvas, DataRange, as_numpy, canvas, check_filled, is_lazy
 from slir.preprocessing.treatment import Restored, Treatment, settle
+from slir.resampling import Reduction, Resize, enlarged, factor_of
 
 if TYPE_CHECKING:
     from slir.trust.explain import Explanation
@@ -141,8 +143,9 @@ def deblur(
 
 def upsample(
     image: Array,
-    factor: int,
+    factor: float | None = None,
     *,
+    size: tuple[int, int] | None = None,
     antialias: Antialias = "bicubic",
     sigma: float | str = 0,
     phase: int | None = None,
@@ -158,6 +161,9 @@ def upsample(
 ) -> Any:
     """Enlarge an image `factor` times along each side, by undoing how it was shrunk.
 
+    factor: 2, 3 and 4 are best. For one that is not whole, such as 1.5, the image is restored at the next whole factor
+    and reduced with an antialiasing bicubic filter; errors are then not calibrated. size: (height, width) of the result
+    in place of a factor. It keeps the proportions of the image.
     antialias: how it was shrunk: "bicubic" or "box" as image software does it, the standard deviation of a Gaussian in
     fine pixels, or a kernel. With a Gaussian or a kernel, coarse pixel (0, 0) sits on fine pixel (0, 0); `phase` says
     otherwise. A filter wider than the true one over-sharpens. sigma: see `denoise`.
@@ -165,7 +171,19 @@ def upsample(
     >>> enlarged = slir.upsample(image, 2)
     """
     options = _Options(model, data_range, channel_axis, device, rng, progress, observe, return_info)
-    return _restore(image, lambda shape: Downsample(factor, antialias, phase=phase, border=border), sigma, options)
+    shape = _sides(image, channel_axis)
+    exact = factor_of(factor, size, shape)
+    whole = math.ceil(exact)
+    resize = None
+    if whole != exact:
+        if phase is not None or is_lazy(image):
+            what, remedy = ("phase", "Leave it out") if phase is not None else ("image", "Use image.compute()")
+            rule = "be left out" if phase is not None else "be in memory"
+            raise InputError(what, f"{rule} where the factor is not whole", what, f"{remedy}, or pass {whole}.")
+        resize = Resize(Reduction(exact / whole, centred=isinstance(antialias, str)), enlarged(shape, exact), whole)
+    return _restore(
+        image, lambda shape: Downsample(whole, antialias, phase=phase, border=border), sigma, options, resize=resize
+    )
 
 
 def inpaint(
@@ -197,6 +215,14 @@ def inpaint(
     operator = Mask(missing)
     blank = blanked(image, missing, channel_axis)
     return _restore(blank, lambda shape: operator, sigma, options, keep=~missing)
+
+
+def _sides(image: Any, channel_axis: int | None) -> tuple[int, int]:
+    """(height, width) of an image that has these axes; whether it has is found out later."""
+    shape = list(image.shape if is_lazy(image) else as_numpy(image).shape)
+    if channel_axis is not None and -len(shape) <= channel_axis < len(shape):
+        del shape[channel_axis]
+    return (shape[-2], shape[-1]) if len(shape) > 1 else (1, 1)
 
 
 def blanked(image: Array, missing: np.ndarray, channel_axis: int | None) -> Array:
@@ -239,10 +265,12 @@ def _restore(
     options: _Options,
     *,
     keep: np.ndarray | None = None,
+    resize: Resize | None = None,
 ) -> Any:
     """What all tasks do: planes out of the user's array, one restoration each, the user's array again.
 
-    keep: (H, W), pixels that come back as they were, to the last bit, where there is no noise.
+    keep: (H, W), pixels that come back as they were, to the last bit, where there is no noise. resize: what is done to
+    the finished image.
     """
     if is_lazy(image):
         return _lazily(image, make, sigma, options)
@@ -253,6 +281,7 @@ def _restore(
         check_filled(array, options.data_range)
     device = pick_device(options.device)
     operator, frame, planes, treatment = _settled(frame, array, make, sigma, options.model, device)
+    frame = replace(frame, resize=resize)
     if treatment.leaves(operator):  # as it came: 32-bit integers have more digits than the engine's planes
         zeros = [0.0] * len(planes)
         restored = Restored(
@@ -293,9 +322,11 @@ def _restore(
         known = [(even.stabiliser, span) for even, span in zip(treatment.evened, frame.spans)]
         stats["gain"] = [own.gain * span for own, span in known]
         stats["variance"] = [own.variance * span**2 for own, span in known]
-    ask = None
+    ask: Callable[[int, int, int], Any] | None = None
     if not treatment.leaves(operator):
         ask = partial(_explained, array, frame, treatment, operator)
+        if resize is not None:
+            ask = resize.asked(ask, operator.x_shape(frame.size))
     if not options.errors:
         return Result(result, stats, ask=ask, silence=UNASKED)
     return Result(result, stats, Outlook.of(restored, treatment, operator, frame), ask)

@@ -1,4 +1,4 @@
-"""`--config run.toml`: any option of a command, from a file. What stands on the command line wins."""
+"""`--config run.toml`: any option of a command, from a file. Options on the command line take precedence."""
 
 from __future__ import annotations
 

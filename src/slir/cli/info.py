@@ -21,13 +21,13 @@ def info(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line, with all that is known.")] = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Say what an image or a model file is.
+    """Print what an image or a model file is.
 
-    Of images it tells the format, size, bits, values, colour profile, camera and resolution; of models what they were
-    learnt for, from what, how well they do, and their hash.
+    Images: format, size, bits, values, colour profile, camera, resolution, and the size of pixels or voxels. Models:
+    what they were learnt for and from, how well they do, and their hash.
 
-    Use it before a restoration: the values show whether an image uses its whole range (else pass --data-range), the
-    noise what --sigma auto would take.
+    Use it before a restoration. The values show whether an image uses its whole range; if not, pass --data-range. The
+    noise is what --sigma auto would take.
 
     Examples:
 
@@ -96,6 +96,10 @@ def _image_text(found: dict[str, Any]) -> str:
     if found.get("resolution_unit", "none") != "none":
         across, down = found["resolution"]
         rows.append(f"  resolution      {across:.4g} × {down:.4g} per {found['resolution_unit']}")
+    if "pixel_size" in found:
+        name = "voxel size" if "z" in found["pixel_size"] else "pixel size"
+        steps = (f"{axis} {own['step']:.4g} {own['unit']}" for axis, own in found["pixel_size"].items())
+        rows.append(f"  {name:<15} {', '.join(steps)}")
     for name in ("colour_profile", "camera", "date", "orientation"):
         if name in found:
             rows.append(f"  {name.replace('_', ' '):<15} {found[name]}")

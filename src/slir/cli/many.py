@@ -26,8 +26,8 @@ Output = Annotated[
         "--output",
         "-o",
         metavar="OUT",
-        help="Where to write the result. For one image a file, whose suffix says the format; for more of them a "
-        "folder, as for one where OUT ends in / or is there already. Folders are made as needed, results keep the "
+        help="Where to write the result. For one image, a file, whose suffix gives the format. For several images, or "
+        "if OUT ends in / or is a folder already, a folder. Folders are made as needed. Results in a folder keep the "
         "names of their images.",
         show_default=False,
     ),
@@ -37,29 +37,32 @@ Recursive = Annotated[
     typer.Option(
         "--recursive",
         "-r",
-        help="Look into the folders of a folder too. The output folder gets the same tree.",
+        help="Restore what lies in subfolders too. The output folder gets the same tree.",
         rich_help_panel=FILES,
     ),
 ]
 Format = Annotated[
     str | None,
     typer.Option(
-        "--format", metavar="SUFFIX", help="Write all results as png, tif, ...; else as IN is.", rich_help_panel=FILES
+        "--format",
+        metavar="SUFFIX",
+        help="Write all results in this format: png, tif, ... The default is the format of IN.",
+        rich_help_panel=FILES,
     ),
 ]
 SkipExisting = Annotated[
     bool,
     typer.Option(
         "--skip-existing",
-        help="Leave alone what is done: outputs whose sidecar says that they were made from this image with these "
-        "settings, and outputs without a sidecar. So a run that was stopped, or killed, goes on where it was. With "
-        "--force, outputs of other settings are made again; without, they count as failures.",
+        help="Skip what is done: outputs whose sidecar says that they were made from this image with these settings, "
+        "and outputs without a sidecar. A run that was stopped or killed can so be continued. Outputs of other "
+        "settings are made again with --force; without it they count as failures.",
         rich_help_panel=FILES,
     ),
 ]
 OnError = Annotated[
     Literal["continue", "stop"],
-    typer.Option(help="What to do when a file fails: go on with the others, or stop.", rich_help_panel=FILES),
+    typer.Option(help="What to do when a file fails: continue with the others, or stop.", rich_help_panel=FILES),
 ]
 Jobs = Annotated[
     int | None,
@@ -68,8 +71,8 @@ Jobs = Annotated[
         "-j",
         metavar="N",
         min=1,
-        help="How many files to restore at a time. By default one a core, as far as memory goes; one on a GPU. "
-        "The results are the same for any number.",
+        help="How many files to restore at a time. The default is one per core, or fewer if memory is short, and one "
+        "on a GPU. The number does not change the results.",
         rich_help_panel=FILES,
     ),
 ]
@@ -79,8 +82,8 @@ Threads = Annotated[
         "--threads",
         metavar="N",
         min=1,
-        help="How many cores a file may use. By default one where there are many files, all where there is one. "
-        "Another number changes results in their last bits.",
+        help="How many cores a file may use. The default is one for many files, and all for a single file. "
+        "Another number changes the last bits of results.",
         rich_help_panel=FILES,
     ),
 ]
@@ -90,8 +93,8 @@ Cluster = Annotated[
         "--cluster",
         metavar="local[:N]|ADDRESS",
         help="Restore on a Dask cluster: on N processes of this machine, or on the workers of the scheduler at ADDRESS "
-        "(tcp://host:8786), which see the same disks. Of one file, tiles are shared out, of many, the files. After it "
-        "was stopped, or killed, the same command does what is missing of one file; --skip-existing does of many.",
+        "(tcp://host:8786), which see the same disks. Workers share the tiles of one file, or the files of a batch. If "
+        "the run is stopped or killed, the same command continues a single file; --skip-existing continues a batch.",
         rich_help_panel=FILES,
     ),
 ]
@@ -108,8 +111,8 @@ Sidecar = Annotated[
     bool,
     typer.Option(
         "--sidecar/--no-sidecar",
-        help="Write OUT.json beside each output: all settings, hashes and versions, from which `slir rerun` makes the "
-        "same file again.",
+        help="Write OUT.json beside each output. It holds all settings, hashes and versions; `slir rerun` makes the "
+        "same file again from it.",
         rich_help_panel=OUTPUT,
     ),
 ]
@@ -117,9 +120,19 @@ ErrorMap = Annotated[
     bool,
     typer.Option(
         "--error-map",
-        help="Write the errors to expect beside each output: OUT.error.tif with the root mean square error of every "
-        "pixel, in pixel values, and OUT.error.png as a picture, OUT without its suffix. Of planes of more than 16 "
-        "megapixels the picture is drawn smaller.",
+        help="Write the expected errors beside each output. OUT.error.tif holds the root mean square error of every "
+        "pixel, in pixel values; OUT.error.png shows it as a picture. OUT stands for the name without its suffix. The "
+        "picture of planes of more than 16 megapixels is smaller.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+Interval = Annotated[
+    float | None,
+    typer.Option(
+        "--interval",
+        metavar="PERCENT",
+        help="Write the bounds of an interval beside each output: OUT.low.tif and OUT.high.tif, in pixel values. 90 "
+        "means that the true pixel lies between them nine times out of ten. The model must be calibrated.",
         rich_help_panel=OUTPUT,
     ),
 ]
@@ -138,7 +151,7 @@ Config = Annotated[
         callback=config.apply,
         is_eager=True,
         help='Take options from a file, by their long names: sigma = "10%", jobs = 4, recursive = true; the inputs '
-        "as images = [...]. Options on the command line win.",
+        "as images = [...]. Options on the command line take precedence.",
         rich_help_panel=OUTPUT,
     ),
 ]

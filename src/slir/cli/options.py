@@ -18,30 +18,36 @@ if TYPE_CHECKING:
 DataRange = float | tuple[float, float] | None
 _ARGUMENTS = (
     "sigma", "psf", "factor", "antialias", "mask", "model", "base", "data_range", "device", "threads", "cluster",
+    "interval", "size",
 )  # fmt: skip
 
-Sigma = Annotated[
+_SIGMA = (
+    "Standard deviation of the noise, in units of the pixel values (25 on an 8-bit image), or in percent of their "
+    "range (10%). A larger value smooths more and may remove fine texture. A smaller value leaves noise. 'auto' "
+    "estimates it from each image."
+)
+Sigma = Annotated[str, typer.Option(metavar="auto|NUMBER|PERCENT%", help=_SIGMA)]
+GrowingSigma = Annotated[
     str,
     typer.Option(
+        "--sigma",
         metavar="auto|NUMBER|PERCENT%|poisson-gaussian",
-        help="Standard deviation of the noise, in units of the pixel values (25 on an 8-bit image), or in percent of "
-        "their range (10%). Larger values smooth more, and take fine texture for noise; smaller ones leave noise. "
-        "'auto' estimates it from each image. 'poisson-gaussian', for denoising, estimates noise that grows with "
-        "brightness, as that of cameras and microscopes does.",
+        help=f"{_SIGMA} 'poisson-gaussian' estimates noise that grows with brightness, as in raw data of cameras and "
+        "microscopes.",
     ),
 ]
 ModelFile = Annotated[
     Path | None,
-    typer.Option("--model", metavar="FILE", help="A model that `slir fit` wrote; else the one inside slir."),
+    typer.Option("--model", metavar="FILE", help="A model that `slir fit` wrote. The default is the one inside slir."),
 ]
-Device = Annotated[str | None, typer.Option(metavar="cpu|cuda", help="Where to compute; by default on the CPU.")]
+Device = Annotated[str | None, typer.Option(metavar="cpu|cuda", help="Where to compute. The default is the CPU.")]
 Range = Annotated[
     str | None,
     typer.Option(
         "--data-range",
         metavar="WHITE|BLACK,WHITE",
-        help="The pixel values of black and white. Needed for float images (1), and where an image does not use all of "
-        "its bits (4095 for 12 bits in a 16-bit file).",
+        help="The pixel values of black and white. Needed for float images (1), for images that do not use all of "
+        "their bits (4095 for 12 bits in a 16-bit file), and for cameras that add an offset (100,65535).",
     ),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Start of the random numbers; the same seed gives the same result.")]
@@ -144,6 +150,24 @@ def antialias_value(text: str) -> str | float | np.ndarray:
     if not Path(text).suffix:
         raise InputError("--antialias", "be bicubic, box, a number or a file", repr(text), "bicubic fits most images.")
     return read_psf(text)
+
+
+def factor_value(factor: float | None) -> float:
+    """2 where none is given; whole numbers as such."""
+    from slir.resampling import checked_factor
+
+    with as_options():
+        return 2 if factor is None else checked_factor(factor)
+
+
+def size_value(text: str | None) -> tuple[int, int] | None:
+    """ "1920x1080" -> (1080, 1920), height and width."""
+    if text is None:
+        return None
+    sides = text.lower().replace("×", "x").split("x")
+    if len(sides) != 2 or not all(side.strip().isdecimal() and int(side) > 0 for side in sides):
+        raise InputError("--size", "be a width and a height", repr(text), "Pass 1920x1080.")
+    return int(sides[1]), int(sides[0])
 
 
 def share_value(name: str, text: str) -> float:

@@ -27,22 +27,22 @@ def rerun(
             "--output",
             "-o",
             metavar="OUT",
-            help="Write elsewhere: a file, or a folder where there are many sidecars. Else where the results were.",
+            help="Write elsewhere: a file, or a folder for several sidecars. The default is where the results were.",
         ),
     ] = None,
     anyway: Annotated[
         bool,
-        typer.Option("--anyway", help="Also where images, masks or models have changed since; the result differs."),
+        typer.Option("--anyway", help="Repeat it even if images, masks or models have changed; the result differs."),
     ] = False,
     force: options.Force = False,
     quiet: options.Quiet = False,
     json: Json = False,
 ) -> None:
-    """Make results again from their sidecars, to the same bytes.
+    """Repeat restorations from their sidecars. The results are the same, byte for byte.
 
-    A sidecar holds all settings, and the hashes of the image, the mask and the model. It is refused where one of these
-    has changed. With other versions of slir, torch, NumPy or SciPy the last bits may differ; a warning says so, and
-    after the work another where they did.
+    A sidecar holds all settings and the hashes of the image, the mask and the model. If one of these has changed, the
+    sidecar is refused. With other versions of slir, torch, NumPy or SciPy the last bits may differ. A warning says so
+    beforehand, and another one after the work if they did.
 
     Examples:
 
@@ -85,8 +85,9 @@ def _again(file: Path, output: str | None, *, many: bool, anyway: bool, force: b
     same_format = job.output.suffix == sidecar.output.suffix
     if same_format and staging.digest(job.output) != sidecar.record["output"]["sha256"]:
         show.warn(f"{job.output}: differs from what {file} tells of")
-    if list(sidecar.map_hashes().values()) != [staging.digest(path) for path in outcome.error_maps]:
-        show.warn(f"the error map of {job.output} differs from what {file} tells of")
+    made = (*outcome.error_maps, *outcome.intervals)
+    if list(sidecar.map_hashes().values()) != [staging.digest(path) for path in made]:
+        show.warn(f"the error map or interval of {job.output} differs from what {file} tells of")
     return batch.Report(job, "restored", outcome=outcome)
 
 

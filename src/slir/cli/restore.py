@@ -13,18 +13,19 @@ from slir.errors import InputError
 
 
 @command
-def denoise(run: Run, sigma: options.Sigma = "auto") -> None:
+def denoise(run: Run, sigma: options.GrowingSigma = "auto") -> None:
     """Remove noise: of high ISO, of short exposures, of scanners and detectors.
 
     The noise is taken to be white: of one strength everywhere and without pattern. Its strength is estimated from each
-    image, or said with --sigma. For noise that grows with brightness, say --sigma poisson-gaussian. Pictures that were
-    sharpened, or that a camera smoothed already, have noise of other kinds, of which less is removed.
+    image, unless --sigma specifies it. For noise that grows with brightness, pass --sigma poisson-gaussian; if the
+    camera adds an offset, pass it as black with --data-range. Pictures that were sharpened or smoothed already have
+    noise of other kinds. Less of it is removed.
 
     Examples:
 
     slir denoise night.png -o clean.png
-    slir denoise night.png -o clean.png --sigma 15 --error-map
-    slir denoise cells.tif -o clean.tif --sigma poisson-gaussian --data-range 4095
+    slir denoise night.png -o clean.png --sigma 15 --error-map --interval 90
+    slir denoise cells.tif -o clean.tif --sigma poisson-gaussian --data-range 100,65535
     slir denoise photos/ -o clean/ --recursive --skip-existing --jobs 2
     slir denoise 'photos/**/*.jpg' -o clean/ --format png --dry-run
     slir denoise --config run.toml --sigma 10%
@@ -44,9 +45,11 @@ def deblur(
 ) -> None:
     """Remove a blur that is known: of a shaken camera, of a lens out of focus, of a microscope or telescope.
 
-    What one point of light became is the blur kernel, or PSF: say it with one of --psf, --gaussian, --motion and
-    --defocus; `slir psf` makes and draws kernels, also from the picture of a star or a bead. One that is too wide
-    brings rings around edges, one that is too narrow leaves blur. So does sigma: too small rings, too large blurs.
+    The blur kernel, or PSF, is the image of one point of light. Specify it with one of --psf, --gaussian, --motion and
+    --defocus. `slir psf` makes and draws kernels, also from the picture of a star or a bead. A kernel that is too wide
+    gives rings around edges; one that is too narrow leaves blur. A sigma that is too small gives rings; one that is too
+    large leaves blur. For noise that grows with brightness, run slir denoise --sigma poisson-gaussian first, then
+    deblur its output with a third of the sigma that it prints.
 
     Examples:
 
@@ -68,28 +71,42 @@ def deblur(
 def upsample(
     run: Run,
     factor: Annotated[
-        int,
+        float | None,
         typer.Option(
-            min=2, help="How many times as wide and as high: 2, 3 and 4 have models of their own and are best."
+            metavar="NUMBER",
+            help="How many times as wide and as high; 2 by default. 2, 3 and 4 are best. With another number, such as "
+            "1.5, the image is restored at the next whole one and then reduced.",
         ),
-    ] = 2,
+    ] = None,
+    size: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WIDTHxHEIGHT",
+            help="Instead of --factor: the size of the result in pixels, such as 1920x1080. It keeps the proportions "
+            "of the image.",
+        ),
+    ] = None,
     antialias: options.Antialias = "bicubic",
     sigma: options.Sigma = "0",
 ) -> None:
     """Make images larger, with more detail than interpolation gives.
 
-    It undoes the shrinking that --antialias names, so an image that was never shrunk, or was shrunk in another way,
-    gains less; a filter wider than the true one over-sharpens. Noise is enlarged as if it were detail, unless --sigma
-    says how strong it is.
+    It undoes the reduction that --antialias names. An image that was never reduced, or was reduced in another way,
+    gains less. A filter wider than the true one over-sharpens. Noise is enlarged as if it were detail, unless --sigma
+    specifies how strong it is.
 
     Examples:
 
     slir upsample thumbnail.png -o large.png
-    slir upsample thumbnail.png -o large.tif --factor 3
+    slir upsample thumbnail.png -o large.tif --factor 1.5
+    slir upsample thumbnail.png -o large.png --size 66x60
     slir upsample old.jpg -o large.png --factor 2 --sigma auto
     slir upsample thumbnails/ -o large/ --factor 2 --antialias box --on-error stop
     """
-    run.restore("upsample", sigma, factor=factor, antialias=options.antialias_value(antialias))
+    if factor is not None and size is not None:
+        raise InputError("the size", "be given once", "--factor and --size", "Keep one of them.")
+    wanted = {"factor": options.factor_value(factor), "size": options.size_value(size)}
+    run.restore("upsample", sigma, **wanted, antialias=options.antialias_value(antialias))
 
 
 @command
@@ -109,8 +126,8 @@ def inpaint(
 ) -> None:
     """Fill in pixels that are missing: scratches, dust, text, dead pixels of a detector.
 
-    Pixels that the mask leaves alone stay as they are to the last bit, unless --sigma says that they are noisy. Gaps
-    of some pixels are filled with what should be there; large holes are filled smoothly, without inventing things.
+    Known pixels stay as they are to the last bit, unless --sigma specifies that they are noisy. Gaps of some pixels are
+    filled with plausible detail. Large holes are filled smoothly; nothing is invented there.
 
     Examples:
 

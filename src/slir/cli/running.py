@@ -16,7 +16,7 @@ from slir.errors import InputError
 
 if TYPE_CHECKING:
     from slir.files.batch import Policy
-    from slir.files.gather import Pair
+    from slir.files.gather import Pair, Passed
     from slir.files.jobs import Job
 
 
@@ -41,6 +41,7 @@ class Run:
     cluster: many.Cluster = None
     dry_run: many.DryRun = False
     error_map: many.ErrorMap = False
+    interval: many.Interval = None
     sidecar: many.Sidecar = True
     json: many.Json = False
     config: many.Config = None
@@ -50,13 +51,14 @@ class Run:
         from slir.files import gather
 
         with options.as_options():
-            found = gather.pairs(self.images, self.output, recursive=self.recursive, form=self.format)
-            jobs = [self._job(task, pair, sigma, settings) for pair in found]
+            found = gather.search(self.images, self.output, recursive=self.recursive, form=self.format)
+            jobs = [self._job(task, pair, sigma, settings) for pair in found.pairs]
             _check_apart(jobs)
+            show.passed_over(found.passed, quiet=self.quiet or self.json)
             if self.dry_run:
-                self._plan(jobs)
+                self._plan(jobs, found.passed)
             elif gather.is_folder(self.images, self.output):
-                self._many(jobs)
+                self._many(jobs, found.passed)
             else:
                 self._one(jobs[0])
 
@@ -77,6 +79,7 @@ class Run:
             seed=self.seed,
             threads=self.threads,
             error_map=self.error_map,
+            interval=self.interval,
             **settings,
         )
 
@@ -116,14 +119,14 @@ class Run:
         if self.json:
             screen.summary()
 
-    def _many(self, jobs: list[Job]) -> None:
+    def _many(self, jobs: list[Job], passed: list[Passed]) -> None:
         """Many images into a folder. What goes wrong with one is told, and the exit code says so in the end."""
         from slir.cli.progress import batch_bar
         from slir.files import batch
 
         batch.check_shared(jobs[0] if self.cluster is None else replace(jobs[0], device=None))
         workers = batch.workers_for(jobs) if self.jobs is None else self.jobs
-        screen = show.Screen(quiet=self.quiet, json=self.json, many=True, expected=len(jobs))
+        screen = show.Screen(quiet=self.quiet, json=self.json, many=True, expected=len(jobs), passed=passed)
         try:
             with self._client() as client, batch_bar(jobs, quiet=self.quiet or self.json) as bar:
                 told: dict[str, Any] = {"policy": self._policy, "on_error": self.on_error, "progress": bar.progress}
@@ -143,11 +146,11 @@ class Run:
 
         return connect(self.cluster, device=self.device)
 
-    def _plan(self, jobs: list[Job]) -> None:
+    def _plan(self, jobs: list[Job], passed: list[Passed]) -> None:
         from slir.files import batch
 
         workers = 1 if len(jobs) == 1 else batch.workers_for(jobs) if self.jobs is None else min(self.jobs, len(jobs))
-        screen = show.Plan(quiet=self.quiet, json=self.json, workers=workers)
+        screen = show.Plan(quiet=self.quiet, json=self.json, workers=workers, passed=passed)
         for planned in batch.plan(jobs, policy=self._policy):
             screen.planned(planned)
         screen.summary()
@@ -193,7 +196,8 @@ def _check_apart(jobs: list[Job]) -> None:
             if other is not job:
                 rule = "have a name of its own for each output"
                 found = f"{path.name} for {other.output} and for {job.output}"
-                raise InputError("--error-map", rule, found, "Restore them into folders of their own.")
+                asked = "--error-map" if job.error_map else "--interval"
+                raise InputError(asked, rule, found, "Restore them into folders of their own.")
 
 
 def _mask_of(folder: Path, name: Path) -> Path:

@@ -7,6 +7,8 @@ import math
 import re
 import sys
 import time
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -15,10 +17,13 @@ import typer
 from slir.cli.options import spelt
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from slir.files.batch import Planned, Report
+    from slir.files.gather import Passed
     from slir.files.jobs import Job, Outcome
 
-SCREENFUL = 20
+SCREENFUL, FEW = 20, 4
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 DONE = {"denoise": "denoised", "deblur": "deblurred", "upsample": "upsampled", "inpaint": "inpainted"}
 
@@ -98,14 +103,36 @@ def as_json(record: dict[str, Any]) -> str:
     return plain(json.dumps(finite(record), ensure_ascii=False))
 
 
+def passed_over(files: Sequence[Passed], *, quiet: bool = False) -> None:
+    """Which files of folders are no images, by their reasons."""
+    reasons: dict[str, list[Path]] = {}
+    for each in files:
+        reasons.setdefault(each.reason, []).append(each.path)
+    parts = [f"{_named(paths)} ({reason})" for reason, paths in reasons.items()]
+    if parts:
+        note(f"passed over {len(files)} file{'s' if len(files) > 1 else ''}: {'; '.join(parts)}", quiet=quiet)
+
+
+def _named(paths: Sequence[Path]) -> str:
+    """A few files by their names, more of them by their suffixes."""
+    if len(paths) <= FEW:
+        return ", ".join(map(str, paths))
+    kinds = Counter(path.suffix.lower() or "without a suffix" for path in paths)
+    return ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
+
+
 @dataclass
 class Screen:
-    """Tells of each file as soon as it is done, and sums up. many : whether a line stands among others."""
+    """Tells of each file as soon as it is done, and sums up.
+
+    many : whether a line stands among others. passed : files that were passed over.
+    """
 
     quiet: bool
     json: bool
     many: bool
     expected: int = 1
+    passed: Sequence[Passed] = ()
     counts: dict[str, int] = field(default_factory=lambda: {"restored": 0, "skipped": 0, "failed": 0})
     failures: list[str] = field(default_factory=list)
     start: float = field(default_factory=time.perf_counter)
@@ -149,13 +176,14 @@ class Screen:
         for text in outcome.warnings:
             warn(f"{job.image}: {text}" if self.many else text)
         shown = f"{pixels(outcome)}, {_sigma(job, outcome)}, {seconds(outcome.seconds)}"
-        places = ", ".join((str(job.output), *outcome.error_maps))
+        places = ", ".join((str(job.output), *outcome.error_maps, *outcome.intervals))
         done(f"{DONE[job.task]} {job.image} ({shown}) -> {places}", quiet=self.quiet)
 
     def summary(self) -> None:
         taken = time.perf_counter() - self.start
         if self.json:
-            typer.echo(as_json({"summary": {**self.counts, "not_begun": self.left, "seconds": round(taken, 3)}}))
+            told = {"not_begun": self.left, "seconds": round(taken, 3), **_passed(self.passed)}
+            typer.echo(as_json({"summary": {**self.counts, **told}}))
             return
         left = f", {self.left} not begun" if self.left else ""
         counts = ", ".join(f"{number} {status}" for status, number in self.counts.items())
@@ -171,6 +199,7 @@ class Plan:
     quiet: bool
     json: bool
     workers: int
+    passed: Sequence[Passed] = ()
     counts: dict[str, int] = field(default_factory=lambda: {"restored": 0, "skipped": 0, "failed": 0})
     total: float = 0.0
     most: int = 0
@@ -208,7 +237,7 @@ class Plan:
         if self.json:
             counts = {f"would_be_{status}": number for status, number in self.counts.items()}
             guess = {"seconds": round(taken, 3), "memory": held, "jobs": self.workers}
-            typer.echo(as_json({"summary": {**counts, **guess}}))
+            typer.echo(as_json({"summary": {**counts, **guess, **_passed(self.passed)}}))
             return
         words = zip(self.counts.values(), ("to restore", "to skip", "that would fail"))
         counts_line = ", ".join(f"{number} {word}" for number, word in words)
@@ -235,6 +264,11 @@ def _sigma(job: Job, outcome: Outcome) -> str:
         return "sigma estimated"
     found = outcome.sigma if isinstance(outcome.sigma, tuple) else (outcome.sigma,)
     return f"sigma {' '.join(f'{number:.3g}' for number in found)} (estimated)"
+
+
+def _passed(files: Sequence[Passed]) -> dict[str, Any]:
+    found = [{"path": str(each.path), "reason": each.reason} for each in files]
+    return {"passed_over": found} if found else {}
 
 
 def _record(report: Report) -> dict[str, Any]:

@@ -28,7 +28,9 @@ from slir.estimator.tiling import Piece, scaled, tile_side
 from slir.files import jobs, streams
 from slir.files.jobs import Job, Outcome, Progress
 from slir.files.streams import Found, Work
+from slir.files.warning_log import about_plane
 from slir.io import Picture, Sink, Source
+from slir.outcome import Uncertainty
 
 RETRIES = 2
 """Times that a task is tried again after an error, as disks on a network have their moments."""
@@ -73,7 +75,8 @@ def _restore(
     for number in _tiles(client, kit, wanted, frozenset(done)):
         done.add(number)
         while assembly.taken < len(wanted) and wanted[assembly.taken] in done:
-            assembly.take(*wanted[assembly.taken])
+            with about_plane(wanted[assembly.taken][0], source.planes):
+                assembly.take(*wanted[assembly.taken])
         if progress is not None:
             progress(len(done), len(wanted), "restoring")
     return Found.of_planes(assembly.found, notes)
@@ -139,7 +142,8 @@ class _Assembly:
         for text in tile.said["warnings"]:
             warnings.warn(text, SlirWarning, stacklevel=2)
         if self.work.errors is not None:
-            self.work.errors(plane, tile.error, tile.said["reason"], None if piece is None else window)
+            told = Uncertainty(tile.error, tile.said["reason"], tile.low, tile.high)
+            self.work.errors(plane, told, None if piece is None else window)
         self.said.append(tile.said)
         self.taken += 1
         if len(self.said) == len(self.pieces):

@@ -24,27 +24,34 @@ from slir.files.jobs import Job
 from slir.files.staging import _lock, _unlock
 
 SUFFIX = ".slir-tiles"
-VERSION = 2
+VERSION = 3
 RECORD = "run.json"
 _OWN = re.compile(r"\d+-\d+\.npz|\.[0-9a-f]{32}\.tmp|" + re.escape(RECORD))
 """Names of the files that are written here. Nothing else is removed."""
+
+
+_OPTIONAL = ("alpha", "error", "low", "high")
+"""Arrays of a tile that not every one has."""
 
 
 @dataclass(frozen=True, eq=False)
 class Tile:
     """What a piece of a plane became.
 
-    said: as JSON: "sigma" and "residual", "warnings", "spans" of windows, "reason" of `slir.files.streams.Work.errors`.
+    said: as JSON: "sigma" and "residual", "warnings", "spans" of windows, "reason" of `slir.outcome.Uncertainty`,
+    whose arrays are error, low and high.
     """
 
     pixels: np.ndarray
     said: dict[str, Any]
     alpha: np.ndarray | None = None
     error: np.ndarray | None = None
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
 
     def save(self, path: Path) -> None:
         """Write it whole. Two workers may do so at once: they write the same."""
-        arrays = {"pixels": self.pixels, "alpha": self.alpha, "error": self.error}
+        arrays = {name: getattr(self, name) for name in ("pixels", *_OPTIONAL)}
         given: dict[str, Any] = {name: array for name, array in arrays.items() if array is not None}
         temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
         try:
@@ -57,7 +64,7 @@ class Tile:
     @classmethod
     def load(cls, path: Path) -> Tile:
         with np.load(path) as found:
-            return cls(found["pixels"], json.loads(str(found["said"])), found.get("alpha"), found.get("error"))
+            return cls(found["pixels"], json.loads(str(found["said"])), *(found.get(name) for name in _OPTIONAL))
 
 
 @dataclass(frozen=True)
@@ -146,6 +153,7 @@ def identity_of(job: Job) -> dict[str, Any]:
         "task": job.task,
         "settings": sidecars.settings(job),
         "error_map": job.error_map,
+        "interval": job.interval,
         "model": shipped_hash() if job.model is None else _stamp(job.model),
         "versions": sidecars.versions(),
         **{what: _stamp(path) for what, path in files.items() if isinstance(path, Path)},

@@ -13,7 +13,6 @@ from pathlib import Path
 from threading import get_ident
 from typing import Any
 
-import numpy as np
 from distributed import WorkerPlugin
 
 from slir import io
@@ -23,9 +22,11 @@ from slir.errors import FileError, SlirError
 from slir.estimator.tiling import Piece
 from slir.estimator.windows import Decision
 from slir.files import streams
-from slir.files.jobs import Job, caught, open_missing, using_threads, work_of
+from slir.files.jobs import Job, open_missing, using_threads, work_of
+from slir.files.warning_log import caught
 from slir.io import Picture
 from slir.model import Model
+from slir.outcome import Uncertainty
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +103,11 @@ class _Bench:
     def side(self) -> int:
         return self.kit.folder.side
 
+    @property
+    def errors(self) -> bool:
+        """Whether errors to expect are asked for."""
+        return bool(self.kit.job.maps(self.kit.job.output))
+
 
 def _bench(token: str) -> _Bench:
     key = (token, get_ident())
@@ -126,7 +132,7 @@ def decide(token: str, plane: int) -> tuple[Decision, tuple[str, ...]]:
     """What is the same for all tiles of a plane, from a sample; and warnings."""
     bench = _bench(token)
     with caught() as told, using_threads(1):
-        windows = streams.Windows(bench.source, plane, bench.work, errors=bench.kit.job.error_map)
+        windows = streams.Windows(bench.source, plane, bench.work, errors=bench.errors)
     return windows.decision.light(), told()
 
 
@@ -146,31 +152,34 @@ def restore_tile(token: str, plane: int, number: int, decided: tuple[Decision, t
 
 def _window(bench: _Bench, plane: int, number: int, decision: Decision, told: tuple[str, ...]) -> Tile:
     decision = decision.with_model(bench.work.model)
-    windows = streams.Windows(bench.source, plane, bench.work, decision, errors=bench.kit.job.error_map)
+    windows = streams.Windows(bench.source, plane, bench.work, decision, errors=bench.errors)
     part = windows.restored(bench.pieces[number])
     sigma, residual = part.found.tolist()
-    said = {"sigma": sigma, "residual": residual, "spans": decision.spans, "warnings": told, "reason": part.reason}
-    return Tile(part.picture.pixels, said, part.picture.alpha, part.error)
+    said = {"sigma": sigma, "residual": residual, "spans": decision.spans, "warnings": told}
+    return _tile(part.picture, said, part.uncertainty or Uncertainty())
+
+
+def _tile(picture: Picture, said: dict[str, Any], own: Uncertainty) -> Tile:
+    return Tile(picture.pixels, {**said, "reason": own.reason}, picture.alpha, own.error, own.low, own.high)
 
 
 class _Kept:
     """In place of a sink and of a file of error maps: keeps what it is given."""
 
     def __init__(self) -> None:
-        self.error: np.ndarray | None = None
-        self.reason = ""
+        self.uncertainty = Uncertainty()
 
     def write(self, picture: Picture, *, plane: int) -> None:
         self.picture = picture
 
-    def errors(self, plane: int, error: np.ndarray | None, reason: str, window: streams.Window | None) -> None:
-        self.error, self.reason = error, reason
+    def errors(self, plane: int, uncertainty: Uncertainty, window: streams.Window | None) -> None:
+        self.uncertainty = uncertainty
 
 
 def _whole(bench: _Bench, plane: int) -> Tile:
     kept = _Kept()
-    work = replace(bench.work, errors=kept.errors if bench.kit.job.error_map else None)
+    work = replace(bench.work, errors=kept.errors if bench.errors else None)
     with caught() as told:
         sigma, residual = streams.restore_whole(bench.source, plane, kept, work)  # type: ignore[arg-type]
-    said = {"sigma": sigma, "residual": residual, "warnings": told(), "reason": kept.reason}
-    return Tile(kept.picture.pixels, said, kept.picture.alpha, kept.error)
+    said = {"sigma": sigma, "residual": residual, "warnings": told()}
+    return _tile(kept.picture, said, kept.uncertainty)

@@ -18,7 +18,7 @@ from slir.compute import retry_on_oom
 from slir.estimator.loop import Restoration, restore
 from slir.model import Model
 from slir.operators import Mask, Operator
-from slir.outcome import SILENT, Outlook
+from slir.outcome import SILENT, Outlook, Uncertainty
 from slir.preprocessing.arrays import Canvas, DataRange, canvas, check_filled
 from slir.preprocessing.treatment import Restored, Treatment, settle
 
@@ -76,14 +76,12 @@ def decide_once(
 class RestoredWindow:
     """What a window became, on x's pixels.
 
-    found: (2, C), σ and the residual of each channel. error: to expect, where it was asked for and the model says so.
-    All in pixel values. reason: why there is no error, or why it is not calibrated; empty where it is.
+    found: (2, C), σ and the residual of each channel, in pixel values. uncertainty: where it was asked for.
     """
 
     pixels: np.ndarray
     found: np.ndarray
-    error: np.ndarray | None = None
-    reason: str = ""
+    uncertainty: Uncertainty | None = None
 
 
 def restore_window(
@@ -96,8 +94,9 @@ def restore_window(
     device: torch.device,
     generator: torch.Generator | None = None,
     errors: bool = False,
+    level: float | None = None,
 ) -> RestoredWindow:
-    """A window (h, w), or with channels last, seen through its own `operator`."""
+    """A window (h, w), or with channels last, seen through its own `operator`. level: of intervals."""
     frame, planes = _planes(pixels, decision, data_range, channel_axis, device)
     restored = _restored(planes, operator, decision, generator, errors=errors)
     found = np.array([restored.sigmas, restored.residuals]) * frame.spans
@@ -105,9 +104,7 @@ def restore_window(
     if not errors:
         return RestoredWindow(image, found)
     outlook = Outlook.of(restored, decision.treatment, decision.operator, frame)
-    if outlook is None:
-        return RestoredWindow(image, found, reason=SILENT)
-    return RestoredWindow(image, found, np.asarray(outlook.map(image)), outlook.reason)
+    return RestoredWindow(image, found, Uncertainty.of(outlook, image, level, SILENT))
 
 
 def _planes(

@@ -166,6 +166,8 @@ def _beside(meta: io.Meta) -> dict[str, Any]:
         inches = meta.resolution.per_inch()
         found["resolution"] = list(inches or (meta.resolution.x, meta.resolution.y))
         found["resolution_unit"] = "inch" if inches else meta.resolution.unit
+    if steps := io.pixel_size(meta):
+        found["pixel_size"] = {axis: {"step": step, "unit": unit} for axis, (step, unit) in steps.items()}
     if meta.orientation != 1:
         found["orientation"] = meta.orientation
     if meta.xmp is not None:

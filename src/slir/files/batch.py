@@ -126,7 +126,7 @@ def check_shared(job: Job) -> None:
     elif job.task == "upsample":
         from slir.operators import Downsample
 
-        Downsample(job.factor, job.antialias)
+        Downsample(job.whole, job.antialias)
 
 
 def _in_this_process(jobs: Sequence[Job], policy: Policy, progress: BatchProgress | None) -> Reports:
@@ -166,7 +166,8 @@ def settled(job: Job, policy: Policy) -> str | None:
     beside = sidecar_of(job.output)
     if not beside.exists() and len(there) == len(job.outputs):
         return "exists already"
-    other = _other(job, beside) if beside.exists() else "has no error map beside it"
+    lost = "has no error map beside it" if job.error_map else "has no interval beside it"
+    other = _other(job, beside) if beside.exists() else lost
     if other is None:
         return "is done already"
     if policy.force:
@@ -200,7 +201,7 @@ def plan(jobs: Sequence[Job], *, policy: Policy = Policy()) -> Iterator[Planned]
     """Say what `run` would do with each job. Nothing is written; small pictures are restored to time it."""
     from slir.files.estimates import Pace, calibrate, estimate
 
-    paces: dict[bool, Pace] = {}  # of files in colour, and of others: the jobs of a batch differ in their files alone
+    paces: dict[tuple[bool, int], Pace] = {}  # of files in colour, and of others, by factor: no more differs in a batch
     if len(jobs) > 1:
         jobs = [_alone(job) for job in jobs]
     for job in jobs:
@@ -210,9 +211,11 @@ def plan(jobs: Sequence[Job], *, policy: Policy = Policy()) -> Iterator[Planned]
                 yield Planned(job, "skipped", reason)
                 continue
             head = replace(job, output=_within_what_exists(job.output)).check()
-            if head.colour not in paces:
-                paces[head.colour] = calibrate(job, colour=head.colour)
-            yield Planned(job, "restored", head=head, estimate=estimate(job, head, paces[head.colour]))
+            own = job.sized(head)
+            kind = (head.colour, own.whole)
+            if kind not in paces:
+                paces[kind] = calibrate(own, colour=head.colour)
+            yield Planned(job, "restored", head=head, estimate=estimate(own, head, paces[kind]))
         except SlirError as error:
             yield Planned(job, "failed", _reason(job, error), argument=getattr(error, "argument", ""))
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from slir.compute.memory import CPU_TILES
-from slir.files.jobs import Job, caught, load_model, parse_sigma, using_threads
+from slir.files.jobs import Job, load_model, parse_sigma, using_threads
 from slir.files.streams import LARGE
+from slir.files.warning_log import caught
 from slir.io import Head
 
 PATIENCE = 1.0
@@ -45,7 +46,7 @@ class Pace:
 
 def estimate(job: Job, head: Head, pace: Pace) -> Estimate:
     """For a file of which the head is known. pace : of such files, by `calibrate`."""
-    pixels = head.size[0] * head.size[1] * job.scale**2
+    pixels = head.size[0] * head.size[1] * job.whole**2
     channels = 3 if head.colour else 1
     at_once = min(pixels, LARGE)  # larger planes are restored by windows
     held = at_once * channels * 8 + (at_once if head.large else pixels) * channels * 2 * head.dtype.itemsize
@@ -56,15 +57,15 @@ def estimate(job: Job, head: Head, pace: Pace) -> Estimate:
 def calibrate(job: Job, *, colour: bool = False) -> Pace:
     """On this machine, as busy as it is: the job, done to pictures of our own, as large as PATIENCE allows. What these
     take beyond the smallest one is the cost of their pixels."""
-    small = max(16, LEAST // job.scale)
+    small = max(16, LEAST // job.whole)
     if job.psf is not None and job.task == "deblur":
         small = max(small, *job.psf.shape)
     _seconds(job, small, colour)  # to load what is loaded once
     end = time.perf_counter() + PATIENCE
-    first = pixels, seconds = (small * job.scale) ** 2, _seconds(job, small, colour)
+    first = pixels, seconds = (small * job.whole) ** 2, _seconds(job, small, colour)
     while (growth := min((end - time.perf_counter()) / seconds, MOST**2 / pixels)) >= 1.5:
-        side = isqrt(int(growth * pixels)) // job.scale
-        pixels, seconds = (side * job.scale) ** 2, _seconds(job, side, colour)
+        side = isqrt(int(growth * pixels)) // job.whole
+        pixels, seconds = (side * job.whole) ** 2, _seconds(job, side, colour)
     more = pixels - first[0]
     each = (seconds - first[1]) / more if more else 0.0
     each = each if each > 0 else seconds / pixels  # there was no time for another, or the machine has hiccups
@@ -92,6 +93,6 @@ def _seconds(job: Job, side: int, colour: bool) -> float:
             channel_axis=-1 if colour else None,
             device=job.device,
             rng=job.seed,
-            return_info=True if job.error_map else "stats",
+            return_info=True if job.maps(job.output) else "stats",
         )
     return time.perf_counter() - start

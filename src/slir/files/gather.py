@@ -6,6 +6,7 @@ keeps its place below the output folder. In folders and patterns only images cou
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from slir.errors import FileError, InputError
-from slir.files.staging import SIDECAR, sidecar_of
+from slir.files.staging import ERROR_MAPS, INTERVALS, SIDECAR, sidecar_of
 from slir.io import EXTENSIONS, is_image_name
 
 _WILD = "*?["
@@ -28,6 +29,26 @@ class Pair:
     name: Path
 
 
+@dataclass(frozen=True)
+class Passed:
+    """A file in a folder that was passed over. reason : why, as words that stand behind its name."""
+
+    path: Path
+    reason: str
+
+
+NO_FORMAT = "not a format that slir reads"
+DEAD_LINK = "a link that leads nowhere"
+
+
+@dataclass(frozen=True)
+class Search:
+    """What inputs mean. passed : files in folders and patterns that are no images; hidden ones do not count."""
+
+    pairs: list[Pair]
+    passed: list[Passed]
+
+
 def pairs(
     inputs: Sequence[str | os.PathLike[str]],
     output: str | os.PathLike[str],
@@ -35,7 +56,18 @@ def pairs(
     recursive: bool = False,
     form: str | None = None,
 ) -> list[Pair]:
-    """Every image that `inputs` mean, with the file that its restoration goes to.
+    """Every image that `inputs` mean, with the file that its restoration goes to. See `search`."""
+    return search(inputs, output, recursive=recursive, form=form).pairs
+
+
+def search(
+    inputs: Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    *,
+    recursive: bool = False,
+    form: str | None = None,
+) -> Search:
+    """Every image that `inputs` mean, with the file that its restoration goes to; and what was passed over.
 
     output : a file for one image; a folder, which need not exist, for more of them or for what is found in a folder.
     recursive : look into the folders of a folder too.
@@ -49,19 +81,20 @@ def pairs(
         if not Path(output).suffix:
             remedy = f"Name a file, such as {output}.png, or a folder, which ends in a slash: {output}/"
             raise FileError(output, "has no suffix that says its format", remedy)
-        return [Pair(Path(inputs[0]), Path(output), Path(Path(inputs[0]).name))]
+        return Search([Pair(Path(inputs[0]), Path(output), Path(Path(inputs[0]).name))], [])
     folder = Path(output)
     if folder.exists() and not folder.is_dir():
         remedy = "Name a folder, which is made where there is none."
         raise InputError("the output", "be a folder for many images", f"the file {folder}", remedy)
     found: list[Pair] = []
+    passed: list[Passed] = []
     for place in inputs:
-        for image, name in _images(place, recursive=recursive, output=folder):
+        for image, name in _images(place, recursive=recursive, output=folder, passed=passed):
             target = name if form is None else name.with_suffix(suffix_of(form))
             found.append(Pair(image, folder / target, name))
     if not found:
         raise FileError(inputs[0], "is no image", f"slir restores {', '.join(EXTENSIONS)}.")
-    return _apart(list(dict.fromkeys(found)))
+    return Search(_apart(list(dict.fromkeys(found))), list(dict.fromkeys(passed)))
 
 
 def is_folder(inputs: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str]) -> bool:
@@ -104,8 +137,10 @@ def _is_image(path: Path) -> bool:
     return is_image_name(path) and (not path.is_dir() or path.suffix.lower() == ".zarr")
 
 
-def _images(place: str | os.PathLike[str], *, recursive: bool, output: Path) -> Iterator[tuple[Path, Path]]:
-    """(image, its name below the folder that was searched) of one input."""
+def _images(
+    place: str | os.PathLike[str], *, recursive: bool, output: Path, passed: list[Passed]
+) -> Iterator[tuple[Path, Path]]:
+    """(image, its name below the folder that was searched) of one input; what is passed over is added to `passed`."""
     path = Path(place)
     if _is_one(place):
         if not _is_sidecar(path):  # shells expand photos/* to these too
@@ -118,12 +153,25 @@ def _images(place: str | os.PathLike[str], *, recursive: bool, output: Path) -> 
         root, parts = _split(path)
         what = "is a pattern that no image matches"
     own = os.path.realpath(output)
-    found = [each for each in sorted(set(_matches(root, parts))) if not _is_result(each, root, own)]
+    there = [each for each in sorted(set(_matches(root, parts))) if not _is_result(each, root, own)]
+    found = [each for each in there if _why_not(each) is None]
+    passed += [Passed(each, why) for each in there if (why := _why_not(each)) and not _is_sidecar(each)]
     if not found:
         hint = " Pass --recursive to look into its folders." if path.is_dir() and not recursive else ""
         raise FileError(place, what, f"slir restores {', '.join(EXTENSIONS)}.{hint}")
     for each in found:
         yield each, each.relative_to(root)
+
+
+def _why_not(path: Path) -> str | None:
+    """Why a file in a folder is passed over; None for an image."""
+    if path.is_symlink() and not path.exists():
+        return DEAD_LINK
+    if not _is_image(path):
+        return NO_FORMAT
+    if _is_map(path):
+        return "an error map or interval that slir wrote"
+    return None if path.is_dir() or path.is_file() else "not a regular file"
 
 
 def _split(pattern: Path) -> tuple[Path, tuple[str, ...]]:
@@ -134,7 +182,8 @@ def _split(pattern: Path) -> tuple[Path, tuple[str, ...]]:
 
 
 def _matches(folder: Path, parts: tuple[str, ...], above: frozenset[str] = frozenset()) -> Iterator[Path]:
-    """Images below a folder whose path matches `parts`. A link that leads back to a folder above is not followed."""
+    """Files below a folder whose path matches `parts`; of folders those that are images. A link that leads back to a
+    folder above is not followed."""
     here = os.path.realpath(folder)
     if here in above or not folder.is_dir():
         return
@@ -155,7 +204,7 @@ def _matches(folder: Path, parts: tuple[str, ...], above: frozenset[str] = froze
             continue
         if rest:
             yield from _matches(entry, rest, above)
-        elif _is_image(entry) and (entry.is_dir() or entry.is_file()):
+        elif not entry.is_dir() or _is_image(entry):
             yield entry
 
 
@@ -176,6 +225,18 @@ def _is_result(path: Path, root: Path, output: str) -> bool:
     from slir.files import sidecars
 
     return sidecars.load(beside).is_own_output()
+
+
+def _is_map(path: Path) -> bool:
+    """Whether the sidecar of an output beside it tells of this file as its error map or as a bound of its interval."""
+    from slir.files import sidecars
+
+    for kind in (*ERROR_MAPS, *INTERVALS):
+        if path.name.endswith(f".{kind}"):
+            stem = glob.escape(path.name.removesuffix(f".{kind}"))
+            beside = (own for own in path.parent.glob(f"{stem}.*{SIDECAR}") if _is_sidecar(own))
+            return any(kind in sidecars.load(own).maps() for own in beside)
+    return False
 
 
 def _is_sidecar(path: Path) -> bool:

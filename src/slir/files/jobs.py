@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -21,8 +20,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from slir import io
-from slir.errors import FileError, InputError, SlirWarning
-from slir.files.staging import error_maps_of, sidecar_of, staged
+from slir.errors import FileError, InputError
+from slir.files.staging import ERROR_MAPS, INTERVALS, maps_of, sidecar_of, staged
+from slir.files.warning_log import caught
+from slir.resampling import Reduction, checked_factor, factor_of
 
 if TYPE_CHECKING:
     from slir.files.streams import Found, Work
@@ -31,8 +32,11 @@ if TYPE_CHECKING:
 Task = Literal["denoise", "deblur", "upsample", "inpaint"]
 Progress = Callable[[int, int, str], None]
 Restore = Callable[[io.Source, io.Sink, "Work", Progress | None], "Found"]
-ESTIMATED = ("auto", "poisson-gaussian")
+GROWING = "poisson-gaussian"
+ESTIMATED = ("auto", GROWING)
 NAN = "nan"
+LOWEST, HIGHEST = 5, 99
+"""Intervals that calibrations know, in percent."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,14 +46,16 @@ class Job:
     sigma : noise in units of the pixel values, as "10%" of their range, "auto", or "poisson-gaussian" (denoise).
     psf : (K, L) blur kernel (deblur). made_by : in words, where it came from, for whoever reads the sidecar.
     border : what lies beyond the edges (deblur).
-    factor, antialias : how many times as large, and how it was made smaller (upsample).
+    factor, antialias : how many times as large, and how it was made smaller (upsample). A factor that is not whole is
+        restored at the next one and reduced. size : (height, width) of the output, in place of a factor.
     mask : an image that is not black where a pixel is missing, or "nan" where such pixels are NaN (inpaint).
     model : a file that `slir fit` wrote; None for the one inside slir.
     data_range : white, or (black, white); None for what the file says.
     called : the image's name for people, where the file has another.
     threads : cores that the work may use; None for all. Sums in another order differ in their last bits, so the same
         bytes need the same number.
-    error_map : write the errors to expect beside the output too, as `slir.files.staging.error_maps_of` names them.
+    error_map : write the errors to expect beside the output too, as `slir.files.staging.maps_of` names them.
+    interval : write the bounds that hold the true pixel so many times out of a hundred, likewise; None for none.
     """
 
     task: Task
@@ -59,7 +65,7 @@ class Job:
     psf: np.ndarray | None = None
     made_by: str = ""
     border: str = "unknown"
-    factor: int = 2
+    factor: float = 2
     antialias: str | float | np.ndarray = "bicubic"
     mask: Path | str | None = None
     model: Path | None = None
@@ -69,6 +75,8 @@ class Job:
     threads: int | None = None
     called: str = ""
     error_map: bool = False
+    interval: float | None = None
+    size: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         if self.task not in get_args(Task):
@@ -79,37 +87,66 @@ class Job:
             raise InputError("mask", "be given to inpaint", "missing", "Pass an image, or 'nan'.")
         if self.threads is not None and self.threads < 1:
             raise InputError("threads", "be at least 1", self.threads, "Pass the number of cores to use.")
-        parse_sigma(self.sigma)
+        if self.task == "upsample" and self.size is None:
+            checked_factor(self.factor)
+        if self.interval is not None and not LOWEST <= self.interval <= HIGHEST:
+            rule, remedy = f"lie between {LOWEST} and {HIGHEST}", "90 holds the true pixel nine times out of ten."
+            raise InputError("interval", rule, self.interval, remedy)
+        if parse_sigma(self.sigma)[1] == GROWING and self.task != "denoise":
+            remedy = "Denoise first with it, then restore the result with a third of the sigma that denoising prints."
+            raise InputError("sigma", f"be auto, a number or a percentage to {self.task}", repr(self.sigma), remedy)
 
     @property
-    def scale(self) -> int:
+    def scale(self) -> float:
         """How many times as high and as wide the output is."""
         return self.factor if self.task == "upsample" else 1
 
     @property
+    def whole(self) -> int:
+        """How many times as high and as wide the image is restored."""
+        return math.ceil(self.scale)
+
+    def sized(self, head: io.Head) -> Job:
+        """The job with the factor that its size means for a file."""
+        if self.task != "upsample" or self.size is None:
+            return self
+        return replace(self, factor=factor_of(None, self.size, head.size), size=None)
+
+    @property
     def outputs(self) -> tuple[Path, ...]:
         """All files that are asked for, but for the sidecar."""
-        return (self.output, *error_maps_of(self.output)) if self.error_map else (self.output,)
+        return (self.output, *self.maps(self.output).values())
+
+    def maps(self, output: Path) -> dict[str, Path]:
+        """The error maps and intervals that are asked for, by kind, beside an output."""
+        kinds = (*(ERROR_MAPS if self.error_map else ()), *(() if self.interval is None else INTERVALS))
+        return {kind: path for kind, path in maps_of(output).items() if kind in kinds}
 
     @property
     def own(self) -> dict[str, Any]:
         """The arguments that the task alone has, as `slir.tasks` names them; the mask, which is a file, apart."""
         if self.task == "deblur":
             return {"psf": self.psf, "border": self.border}
-        return {"factor": self.factor, "antialias": self.antialias} if self.task == "upsample" else {}
+        return {"factor": self.whole, "antialias": self.antialias} if self.task == "upsample" else {}
 
     def check(self) -> io.Head:
         """Raise what can be said before the work begins; else what the file holds. Nothing is written."""
         io.check_output(self.output)
         with io.open_source(self.image) as source:
             head = source.head
-            io.check_output(self.output, head.scaled(self.scale))
+            own = self.sized(head)
+            io.check_output(self.output, head.scaled(own.scale))
         self._limits(head)
         with open_missing(self, head):
             pass  # the mask is there, and of the image's size
         _check_model(self)
-        check_errors(self)
+        check_errors(own)
         return head
+
+    def _ends(self, head: io.Head) -> tuple[float, float] | None:
+        """Black and white; None where nobody says it."""
+        limits, _ = self._limits(head)
+        return limits if limits is None or isinstance(limits, tuple) else (0.0, limits)
 
     def _limits(self, head: io.Head) -> tuple[float | tuple[float, float] | None, float | str]:
         """The range of the pixel values and σ in their units; errors where only the user can know them."""
@@ -132,7 +169,7 @@ class Job:
 class Outcome:
     """What was done. `sigma` and `residual` count in pixel values: one number, or one a channel; of a stack, the
     mean over its planes. `memory` : the most that the process has held so far, in bytes; None where the system
-    does not say. `error_maps` : the files with the errors to expect, where they were asked for and there are any.
+    does not say. `error_maps`, `intervals` : files beside the output, where they were asked for and there are any.
     """
 
     seconds: float
@@ -146,6 +183,7 @@ class Outcome:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     error_maps: tuple[str, ...] = ()
+    intervals: tuple[str, ...] = ()
 
 
 def parse_sigma(sigma: float | str) -> tuple[str, float | str]:
@@ -203,7 +241,7 @@ def run(
     job.check()
     place = sidecar_of(Path(os.path.realpath(job.output)))
     ours = sidecars.is_sidecar(place)
-    older = sidecars.load(place).error_maps() if ours else []
+    older = sidecars.load(place).maps() if ours else {}
     if sidecar and place.exists() and not ours:
         raise FileError(place, "exists already and is no sidecar of slir", "Move it, or restore without a sidecar.")
     with caught() as told, staged(job.output) as stage, using_threads(job.threads) as threads:
@@ -211,7 +249,7 @@ def run(
         inputs = sidecars.fingerprints(job) if sidecar else {}  # before the work: the output may replace the image
         engine = _engine if restore is None else partial(_engine, restore=restore)
         head, found = engine(job, stage.output, watch)
-        made = [own for own, lies in zip(job.outputs[1:], stage.error_maps) if lies.exists()]
+        made = {kind: path for kind, path in job.maps(job.output).items() if stage.maps[kind].exists()}
         outcome = Outcome(
             seconds=time.perf_counter() - start,
             size=head.size,
@@ -221,15 +259,17 @@ def run(
             memory=peak_memory(),
             notes=head.notes,
             warnings=told(),
-            error_maps=tuple(str(path) for path in made),
+            error_maps=tuple(str(made[kind]) for kind in ERROR_MAPS if kind in made),
+            intervals=tuple(str(made[kind]) for kind in INTERVALS if kind in made),
             **found,
         )
         if sidecar:
             sidecars.write(stage, job, outcome, inputs=inputs, threads=threads)
         elif ours:
             place.unlink()
-    for path in older if not made else ():  # else they would be taken for those of the new output
-        path.unlink(missing_ok=True)
+    for kind, path in older.items():  # else they would be taken for those of the new output
+        if kind not in made:
+            path.unlink(missing_ok=True)
     return outcome
 
 
@@ -241,17 +281,24 @@ def _engine(job: Job, output: Path, watch: Watch, *, restore: Restore | None = N
     with ExitStack() as opened:
         source = opened.enter_context(io.open_source(job.image))
         missing = opened.enter_context(open_missing(job, source.head))
+        job = job.sized(source.head)
+        notes: tuple[str, ...] = ()
         centred = isinstance(job.antialias, str)
-        sink = io.create(output, source, scale=job.scale, centred=centred, history=_history(job))
-        maps = ErrorMaps(*error_maps_of(output), source.head.scaled(job.scale)) if job.error_map else None
-        if maps is not None:
-            opened.enter_context(maps)
-        seen = {"observe": watch.observe, "keep": watch.keep, "errors": None if maps is None else maps.take}
+        sink: Any = io.create(output, source, scale=job.scale, centred=centred, history=_history(job))
+        reduction, large = None, source.head.scaled(job.whole)
+        if job.whole != job.scale:
+            reduction = Reduction(job.scale / job.whole, centred=centred)
+            sink = io.ReducedSink(sink, reduction, large.size, limits=job._ends(source.head))
+            notes = (f"restored at {job.whole} times its size, then reduced to {job.scale:.6g} times",)
+        seen: dict[str, Any] = {"observe": watch.observe, "keep": watch.keep}
+        if places := job.maps(output):
+            maps = opened.enter_context(ErrorMaps(places, large, source.head.scaled(job.scale), reduction))
+            seen |= {"errors": maps.take}
         own = job if restore is None else replace(job, device=None)  # the device is then others' affair
         work = work_of(own, source.head, missing=missing, **seen)
         with sink:
             found = (restore or streams.restore_file)(source, sink, work, watch.progress)
-        head = replace(source.head, notes=(*source.head.notes, *found.notes))
+        head = replace(source.head, notes=(*source.head.notes, *notes, *found.notes))
         return head, {"sigma": found.sigma, "residual": found.residual}
 
 
@@ -259,8 +306,10 @@ def work_of(job: Job, head: io.Head, *, missing: Any, **seen: Any) -> Work:
     """What to do to each plane of a file. missing : by windows, from `open_missing`. seen : whom to tell of it."""
     from slir.files import streams
 
+    job = job.sized(head)
     limits, sigma = job._limits(head)
     settings: dict[str, Any] = {"model": load_model(job), "device": job.device, "seed": job.seed, **seen}
+    settings |= {"level": None if job.interval is None else job.interval / 100}
     return streams.Work(partial(_restored, job), job.task, job.own, sigma, limits, missing=missing, **settings)
 
 
@@ -302,7 +351,7 @@ def _restored(job: Job, picture: io.Picture, settings: dict[str, Any]) -> Any:
         assert job.psf is not None  # __post_init__ has seen to it
         return slir.deblur(pixels, job.psf, border=job.border, **settings)  # type: ignore[arg-type]
     if job.task == "upsample":
-        return slir.upsample(pixels, job.factor, antialias=job.antialias, **settings)
+        return slir.upsample(pixels, job.whole, antialias=job.antialias, **settings)
     if job.mask == NAN:
         missing = ~np.isfinite(pixels)
         missing = missing.any(axis=-1) if picture.channel_axis is not None else missing
@@ -325,19 +374,27 @@ def _check_model(job: Job) -> None:
 
 
 def check_errors(job: Job) -> None:
-    """Raise where an error map is asked for that cannot be had, before the work begins."""
-    if not job.error_map:
+    """Raise where an error map or an interval is asked for that cannot be had, before the work begins."""
+    if job.interval is not None and job.whole != job.scale:
+        rule, found = "be left out where the factor is not whole", f"{job.interval:g} for a factor of {job.scale:.6g}"
+        raise InputError("interval", rule, found, f"Pass a factor of {job.whole}, or ask for an error map.")
+    if not job.maps(job.output):
         return
     taken = {os.path.realpath(path) for path in (job.image, job.mask, job.model) if isinstance(path, Path)}
     for path in job.outputs[1:]:
         if os.path.realpath(path) in taken:
-            raise FileError(path, "is read from, and would be replaced by an error map", "Choose another output name.")
+            raise FileError(
+                path,
+                "is read from, and would be replaced by an error map or an interval",
+                "Choose another output name.",
+            )
     from slir.defaults import shipped_model
 
-    model = load_model(job) or shipped_model(f"upsample{job.factor}" if job.task == "upsample" else job.task)
+    model = load_model(job) or shipped_model(f"upsample{job.whole}" if job.task == "upsample" else job.task)
     if model.learnt and model.trust is None:
-        remedy = "slir calibrate adds what it needs to a model; or ask for no error map."
-        raise InputError("model", "be calibrated where an error map is asked for", "without calibration", remedy)
+        asked = "an error map" if job.error_map else "an interval"
+        remedy = f"slir calibrate adds what it needs to a model; or do not ask for {asked}."
+        raise InputError("model", f"be calibrated where {asked} is asked for", "without calibration", remedy)
 
 
 def load_model(job: Job) -> Any:
@@ -370,11 +427,3 @@ def using_threads(wanted: int | None) -> Iterator[int]:
         yield wanted
     finally:
         torch.set_num_threads(before)
-
-
-@contextmanager
-def caught() -> Iterator[Callable[[], tuple[str, ...]]]:
-    """Gather warnings in place of showing them: give what tells their texts so far, each once."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", SlirWarning)
-        yield lambda: tuple(dict.fromkeys(" ".join(str(each.message).split()) for each in caught))

@@ -19,7 +19,7 @@ import numpy as np
 import slir
 from slir.errors import FileError, SlirError
 from slir.files.jobs import NAN, Job, Outcome, parse_sigma
-from slir.files.staging import SIDECAR, Stage, digest, error_maps_of
+from slir.files.staging import ERROR_MAPS, INTERVALS, SIDECAR, Stage, digest, maps_of
 
 KIND = "restoration"
 VERSION = 1
@@ -32,7 +32,8 @@ def settings(job: Job) -> dict[str, Any]:
     if job.task == "deblur":
         own |= {"psf": _kernel(job.psf), "border": job.border}
     elif job.task == "upsample":
-        own |= {"factor": job.factor, "antialias": _kernel(job.antialias)}
+        own |= {"factor": job.factor} if job.size is None else {"size": list(job.size)}
+        own |= {"antialias": _kernel(job.antialias)}
     elif job.task == "inpaint" and job.mask == NAN:
         own |= {"mask": NAN}
     limits = list(job.data_range) if isinstance(job.data_range, tuple) else job.data_range
@@ -69,7 +70,8 @@ def write(stage: Stage, job: Job, outcome: Outcome, *, inputs: dict[str, dict[st
         **({"psf_made_by": job.made_by} if job.task == "deblur" and job.made_by else {}),
         **files,
         "output": {"path": stage.target.name, "sha256": digest(stage.output)},
-        **({"error_map": _made_maps(stage)} if job.error_map else {}),
+        **({"error_map": _made_maps(stage, ERROR_MAPS)} if job.error_map else {}),
+        **({"interval": {"percent": job.interval, "files": _made_maps(stage, INTERVALS)}} if job.interval else {}),
         "found": {
             "sigma": outcome.sigma,
             "residual": outcome.residual,
@@ -88,14 +90,10 @@ def write(stage: Stage, job: Job, outcome: Outcome, *, inputs: dict[str, dict[st
     stage.sidecar.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
-def _made_maps(stage: Stage) -> dict[str, dict[str, str]]:
-    """Error maps by their hashes; none where it was asked for and could not be had, which a warning says."""
-    made = (path for path in stage.error_maps if path.exists())
-    return {_kind(path): {"path": path.name, "sha256": digest(path)} for path in made}
-
-
-def _kind(path: Path) -> str:
-    return path.suffix.removeprefix(".")
+def _made_maps(stage: Stage, kinds: tuple[str, ...]) -> dict[str, dict[str, str]]:
+    """Files beside the output by their hashes; none where they could not be had, which a warning says."""
+    made = {kind: stage.maps[kind] for kind in kinds if stage.maps[kind].exists()}
+    return {kind: {"path": path.name, "sha256": digest(path)} for kind, path in made.items()}
 
 
 def versions() -> dict[str, str]:
@@ -123,7 +121,7 @@ class Sidecar:
         mask = own.pop("mask", None)
         if "mask" in record:
             mask = self._place("mask")
-        limits = own.pop("data_range")
+        limits, size = own.pop("data_range"), own.pop("size", None)
         try:
             return Job(
                 task=record["task"],
@@ -135,6 +133,8 @@ class Sidecar:
                 made_by=record.get("psf_made_by", ""),
                 threads=record["made"]["threads"],
                 error_map="error_map" in record,
+                size=None if size is None else (int(size[0]), int(size[1])),
+                interval=record.get("interval", {}).get("percent"),
                 **{name: _array(value) for name, value in own.items()},
             )
         except (TypeError, ValueError, LookupError) as error:
@@ -176,30 +176,35 @@ class Sidecar:
             return "is not the file that its sidecar tells of"
         if job.error_map and "error_map" not in self.record:
             return "was made without an error map"
-        if job.error_map and len(self.error_maps()) < len(self.map_hashes()):
-            return "has lost its error map, or the map has changed"
+        percent = self.record.get("interval", {}).get("percent")
+        if job.interval is not None and job.interval != percent:
+            return "was made without an interval" if percent is None else f"was made with an interval of {percent:g} %"
+        for name, asked, kinds in (("error map", job.error_map, ERROR_MAPS), ("interval", job.interval, INTERVALS)):
+            if asked and not {kind for kind in kinds if kind in self.map_hashes()} <= self.maps().keys():
+                return f"has lost its {name}, or the {name} has changed"
         files = _files(job)  # a model inside slir is none: another release alone is no reason to do all again
         for what in ("input", "mask", "model"):
             if self.record.get(what, {}).get("sha256") != files.get(what, {}).get("sha256"):
                 return f"was made from another {what}"
         return None
 
-    def error_maps(self) -> list[Path]:
-        """The files with the errors to expect that it tells of, as far as they are there and unchanged."""
+    def maps(self) -> dict[str, Path]:
+        """The error maps and intervals that it tells of, by kind, as far as they are there and unchanged."""
         told = self.map_hashes()
-        places = [place for place in error_maps_of(self.output) if _kind(place) in told and place.is_file()]
-        return [place for place in places if digest(place) == told[_kind(place)]]
+        places = {kind: place for kind, place in maps_of(self.output).items() if kind in told and place.is_file()}
+        return {kind: place for kind, place in places.items() if digest(place) == told[kind]}
 
     def is_own_output(self) -> bool:
         """Whether the file beside it is the one that it tells of."""
         return self.output.exists() and digest(self.output) == self.record["output"]["sha256"]
 
     def map_hashes(self) -> dict[str, str]:
-        """Of the error maps, by their kind: "tif" and "png"; none where there are none."""
+        """Of error maps and intervals, by kind: "error.tif", say; none where there are none."""
         try:
-            return {kind: entry["sha256"] for kind, entry in self.record.get("error_map", {}).items()}
+            told = self.record.get("error_map", {}) | self.record.get("interval", {}).get("files", {})
+            return {kind: entry["sha256"] for kind, entry in told.items()}
         except (AttributeError, TypeError, LookupError) as error:
-            raise _damaged(self.path, "it tells nothing of its error map") from error
+            raise _damaged(self.path, "it tells nothing of its error map or interval") from error
 
     def _place(self, what: str) -> Path:
         return Path(os.path.normpath(self.path.parent / self.record[what]["path"]))

@@ -49,9 +49,9 @@ class Stage:
         return sidecar_of(self.output)
 
     @property
-    def error_maps(self) -> tuple[Path, Path]:
-        """Where to write error maps, if there are any; they go where `error_maps_of(target)` says."""
-        return error_maps_of(self.output)
+    def maps(self) -> dict[str, Path]:
+        """Where to write error maps and intervals, if there are any; they go where `maps_of(target)` says."""
+        return maps_of(self.output)
 
 
 def sidecar_of(output: Path) -> Path:
@@ -59,18 +59,24 @@ def sidecar_of(output: Path) -> Path:
     return output.with_name(output.name + SIDECAR)
 
 
-def error_maps_of(output: Path) -> tuple[Path, Path]:
-    """clean.png -> clean.error.tif, clean.error.png: the errors to expect, as numbers and as a picture."""
-    return output.with_name(f"{output.stem}.error.tif"), output.with_name(f"{output.stem}.error.png")
+ERROR_MAPS = ("error.tif", "error.png")
+"""The errors to expect, as numbers and as a picture."""
+INTERVALS = ("low.tif", "high.tif")
+"""The bounds of an interval, as numbers."""
+
+
+def maps_of(output: Path) -> dict[str, Path]:
+    """clean.png -> clean.error.tif and the others, by kind."""
+    return {kind: output.with_name(f"{output.stem}.{kind}") for kind in (*ERROR_MAPS, *INTERVALS)}
 
 
 @contextlib.contextmanager
 def staged(output: str | os.PathLike[str]) -> Iterator[Stage]:
     """Give a `Stage` to write to; when the block ends well, put in place what it holds, else remove it.
 
-    The sidecar goes first, then error maps, then the result. A run that is killed in between leaves a sidecar whose
-    result or map is missing, or is not the one that the sidecar describes by its hash: either way it is seen that the
-    result is still to be made. In the other order a result could stay without its sidecar for ever.
+    The sidecar goes first, then error maps and intervals, then the result. A run that is killed in between leaves a
+    sidecar whose result or map is missing, or is not the one that the sidecar describes by its hash: either way it is
+    seen that the result is still to be made. In the other order a result could stay without its sidecar for ever.
     """
     target = Path(os.path.realpath(output))
     if not target.is_dir():
@@ -100,9 +106,10 @@ def _put_in_place(stage: Stage) -> None:
     if stage.sidecar.exists():
         _sync(stage.sidecar)
         os.replace(stage.sidecar, place)
-    for made, kept in zip(stage.error_maps, error_maps_of(stage.target)):
+    kept = maps_of(stage.target)
+    for kind, made in stage.maps.items():
         if made.exists():
-            os.replace(made, kept)
+            os.replace(made, kept[kind])
     with contextlib.suppress(OSError):  # a file that is replaced hands on its rights
         if stage.output.is_file():
             os.chmod(stage.output, stage.target.stat().st_mode & 0o777)

@@ -23,11 +23,12 @@ from slir.compute import pick_device
 from slir.errors import InputError, SlirWarning
 from slir.estimator.tiling import Piece, cut, scaled, tile_side
 from slir.estimator.windows import Decision, RestoredWindow, decide_once, restore_window
+from slir.files.warning_log import about_plane
 from slir.io import Picture, Sink, Source
 from slir.model import Model
 from slir.noise import estimate_sigma
 from slir.operators import Downsample, Identity, Mask, Operator
-from slir.outcome import UNTOUCHED
+from slir.outcome import UNTOUCHED, Uncertainty
 from slir.preprocessing.arrays import DataRange
 from slir.preprocessing.treatment import Restored, Treatment, sample
 
@@ -53,8 +54,8 @@ class Work:
     sigma, data_range, model, device, seed: as for every task.
     observe: called as observe(plane, image) after each stage. keep: called as keep(plane, result) with the `Result` of
     each. Both are for planes that fit into memory.
-    errors: called as errors(plane, error map, reason, window) for each plane, or for each window of it (None: all); the
-    map is None where there is none, the reason says why, or why it is not calibrated.
+    errors: called as errors(plane, uncertainty, window) with the `slir.outcome.Uncertainty` of each plane, or of each
+    window of it (None: all). level: of its intervals, between 0 and 1; None for none.
     """
 
     whole: Callable[[Picture, dict[str, Any]], Any]
@@ -68,7 +69,8 @@ class Work:
     seed: int = 0
     observe: Callable[[int, np.ndarray], None] | None = None
     keep: Callable[[int, tasks.Result], None] | None = None
-    errors: Callable[[int, np.ndarray | None, str, Window | None], None] | None = None
+    errors: Callable[[int, Uncertainty, Window | None], None] | None = None
+    level: float | None = None
 
     @property
     def factor(self) -> int:
@@ -112,7 +114,8 @@ def restore_file(source: Source, sink: Sink, work: Work, progress: Progress | No
     for plane in range(source.planes):
         tell = None if progress is None else partial(_tell, progress, plane, source.planes)
         by = _by_windows if is_cut(source.size, work) else restore_whole
-        found.append(by(source, plane, sink, work, tell))
+        with about_plane(plane, source.planes):
+            found.append(by(source, plane, sink, work, tell))
     return Found.of_planes(found)
 
 
@@ -165,9 +168,8 @@ def restore_whole(
         work.keep(plane, result)
     gone = np.zeros_like(missing) if work.task == "inpaint" else missing
     if work.errors is not None:
-        error = result.error_map
-        error = None if error is None else _emptied(error, gone, work.factor)
-        work.errors(plane, error, result.calibrated, None)
+        uncertainty = Uncertainty.of(result.outlook, result.image, work.level, result.calibrated)
+        work.errors(plane, uncertainty.each(lambda own: _emptied(own, gone, work.factor)), None)
     pixels = _emptied(result.image, gone, work.factor)
     sink.write(picture.with_pixels(pixels, alpha=_alpha(picture, work)), plane=plane)
     return result.stats.get("sigma"), result.stats.get("residual")
@@ -187,7 +189,7 @@ def _by_windows(source: Source, plane: int, sink: Sink, work: Work, progress: Pr
         rows, cols = scaled(piece.own, work.factor)
         sink.write(part.picture, plane=plane, rows=rows, cols=cols)
         if work.errors is not None:
-            work.errors(plane, part.error, part.reason, (rows, cols))
+            work.errors(plane, part.uncertainty or Uncertainty(), (rows, cols))
         found.append(part.found)
     if progress is not None:
         progress(len(pieces), len(pieces), "restoring")
@@ -206,20 +208,19 @@ def summed(found: Sequence[np.ndarray], pieces: Sequence[Piece], work: Work, spa
     sigmas, residuals = np.sqrt(squares / sum(pixels))
     if work.task != "denoise":
         restored = Restored([], list(sigmas / spans), list(residuals / spans), [])
-        for text in Treatment(tuple(sigmas / spans)).doubts(restored, Mask(np.zeros((1, 1), bool)), spans):
+        treatment = Treatment(tuple(sigmas / spans), estimated=isinstance(work.sigma, str))
+        for text in treatment.doubts(restored, Mask(np.zeros((1, 1), bool)), spans):
             warnings.warn(text, SlirWarning, stacklevel=5)
     return (sigmas, residuals) if len(sigmas) > 1 else (sigmas[0], residuals[0])
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """What a piece of a plane became. found: (2, C), σ and the residual of each channel, in pixel values.
-    error, reason: as `Work.errors` takes them."""
+    """What a piece of a plane became. found: (2, C), σ and the residual of each channel, in pixel values."""
 
     picture: Picture
     found: np.ndarray
-    error: np.ndarray | None = None
-    reason: str = ""
+    uncertainty: Uncertainty | None = None
 
 
 class Windows:
@@ -272,7 +273,7 @@ class Windows:
             untouched = self.decision.treatment.leaves(self.decision.operator)
             if blank is not None and self.work.task != "inpaint":
                 blank = _emptied(blank, missing[piece.within], factor)
-            return Part(own, nothing, blank, UNTOUCHED if untouched else "")
+            return Part(own, nothing, self._exact(own.pixels, blank, UNTOUCHED if untouched else ""))
         alpha = _alpha(picture, self.work)
         alpha = None if alpha is None else alpha[within]
         if missing.all():
@@ -281,10 +282,17 @@ class Windows:
                 remedy = "Crop the image around the hole, or make it smaller first."
                 raise InputError("mask", f"leave known pixels in every window of {sides}", "true in one", remedy)
             empty = np.full((*_sides(within), *picture.pixels.shape[2:]), np.nan, own.pixels.dtype)
-            return Part(own.with_pixels(empty, alpha=alpha), nothing, None if blank is None else blank + np.nan)
+            unknown = self._exact(empty, None if blank is None else blank + np.nan)
+            return Part(own.with_pixels(empty, alpha=alpha), nothing, unknown)
         whole = self._restored(picture, missing, piece)
-        error = None if whole.error is None else whole.error[within]
-        return Part(own.with_pixels(whole.pixels[within], alpha=alpha), whole.found, error, whole.reason)
+        uncertainty = None if whole.uncertainty is None else whole.uncertainty.each(lambda own: own[within])
+        return Part(own.with_pixels(whole.pixels[within], alpha=alpha), whole.found, uncertainty)
+
+    def _exact(self, pixels: np.ndarray, error: np.ndarray | None, reason: str = "") -> Uncertainty | None:
+        """Of pixels that came back as they were: the bounds of their intervals are what they are."""
+        if error is None or self.work.level is None or reason:
+            return None if error is None else Uncertainty(error, reason)
+        return Uncertainty(error, reason, pixels, pixels)
 
     def _is_done(self, missing: np.ndarray) -> bool:
         """Whether the pixels that a piece answers for are to stay as they are."""
@@ -310,10 +318,12 @@ class Windows:
     def _restored(self, picture: Picture, missing: np.ndarray, piece: Piece) -> RestoredWindow:
         """All that is seen of a piece, on x's pixels."""
         filled, operator = self._without_holes(picture, missing, piece)
-        whole = restore_window(filled, operator, self.decision, errors=self.errors, **self._told)
+        asked: dict[str, Any] = {"errors": self.errors, "level": self.work.level}
+        whole = restore_window(filled, operator, self.decision, **asked, **self._told)
         if self.work.task != "inpaint":
-            error = None if whole.error is None else _emptied(whole.error, missing, self.work.factor)
-            return replace(whole, pixels=_emptied(whole.pixels, missing, self.work.factor), error=error)
+            empty = partial(_emptied, missing=missing, factor=self.work.factor)
+            uncertainty = None if whole.uncertainty is None else whole.uncertainty.each(empty)
+            return replace(whole, pixels=empty(whole.pixels), uncertainty=uncertainty)
         if whole.found[0].any():
             return whole
         kept = missing if self.axis is None else missing[..., None]

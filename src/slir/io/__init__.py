@@ -5,6 +5,8 @@ from slir.io.images import EXTENSIONS, check_output, create, is_image_name, open
 from slir.io.kernels import read_psf
 from slir.io.masks import open_mask, read_mask
 from slir.io.picture import Head, Meta, Picture, Resolution
+from slir.io.pixel_size import pixel_size
+from slir.io.reduced import ReducedSink
 from slir.io.sink import Sink
 from slir.io.source import Source
 
@@ -15,6 +17,7 @@ __all__ = [
     "create",
     "Source",
     "Sink",
+    "ReducedSink",
     "Head",
     "check_output",
     "is_image_name",
@@ -25,5 +28,6 @@ __all__ = [
     "Picture",
     "Meta",
     "Resolution",
+    "pixel_size",
     "EXTENSIONS",
 ]

@@ -67,6 +67,16 @@ def block(meta: Meta) -> bytes | None:
     return struct.pack("<2sHIHHHIHHI", b"II", 42, 8, 1, _ORIENTATION, _SHORT, 1, meta.orientation, 0, 0)
 
 
+def upright(block: bytes | None) -> bytes | None:
+    """The block of a picture whose pixels have been turned as it said."""
+    entry = _found(block).get(_ORIENTATION)
+    if block is None or entry is None or entry.kind != _SHORT:
+        return block
+    out = bytearray(block)
+    struct.pack_into(_order(block) + "H", out, entry.at, 1)
+    return bytes(out)
+
+
 def _scaled(block: bytes, scale: float) -> bytes:
     out, order = bytearray(block), _order(block)
     for tag, entry in _found(block).items():

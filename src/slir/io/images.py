@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slir.errors import FileError
-from slir.io import fits, jpeg, omezarr, png, tiff, webp, zarr_meta
+from slir.io import avif, bmp, fits, heif, jpeg, omezarr, png, tiff, webp, zarr_meta
 from slir.io.atomic import check_folder
 from slir.io.picture import Head, Picture
 from slir.io.sink import Sink, WholeSink
@@ -77,6 +77,32 @@ FORMATS = (
         webp.refusal,
     ),
     Format(
+        avif.NAME,
+        avif.EXTENSIONS,
+        avif.is_start,
+        lambda path: WholeSource(path, avif.NAME, avif.begin),
+        lambda path, head, history: WholeSink(path, head, avif.encode),
+        avif.refusal,
+    ),
+    Format(
+        heif.NAME,
+        heif.EXTENSIONS,
+        heif.is_start,
+        lambda path: WholeSource(path, heif.NAME, heif.begin),
+        heif.create,
+        heif.refusal,
+        package="pi_heif",
+        extra="heif",
+    ),
+    Format(
+        bmp.NAME,
+        bmp.EXTENSIONS,
+        lambda start: start.startswith(bmp.SIGNATURE),
+        lambda path: WholeSource(path, bmp.NAME, bmp.begin),
+        lambda path, head, history: WholeSink(path, head, bmp.encode),
+        bmp.refusal,
+    ),
+    Format(
         fits.NAME,
         fits.EXTENSIONS,
         lambda start: start.startswith(fits.SIGNATURE),
@@ -102,11 +128,10 @@ FORMATS = (
 #: The suffixes, in lower case, of the files that can be read and written.
 EXTENSIONS = tuple(extension for form in FORMATS for extension in form.extensions)
 
-_KNOWN = "PNG, JPEG, WebP, TIFF, FITS or OME-Zarr (.png, .jpg, .webp, .tif, .fits, .zarr)"
+_KNOWN = "PNG, JPEG, WebP, AVIF, BMP, TIFF, FITS or OME-Zarr (.png, .jpg, .webp, .avif, .bmp, .tif, .fits, .zarr)"
 #: Formats that people often hand over, so that the message can name them.
 _FOREIGN = {
     b"GIF8": "GIF",
-    b"BM": "BMP",
     b"%PDF": "PDF",
     b"PK\x03\x04": "ZIP",
     b"\0\0\1\0": "ICO",
@@ -149,7 +174,7 @@ def create(
     path: str | os.PathLike[str],
     source: Source | Head,
     *,
-    scale: int = 1,
+    scale: float = 1,
     centred: bool = True,
     history: Sequence[str] = (),
 ) -> Sink:
@@ -232,7 +257,7 @@ def _format_of(path: Path) -> Format:
         return form
     kind = next((name for mark, name in _FOREIGN.items() if start.startswith(mark)), None)
     if start[4:8] == b"ftyp":
-        kind = "HEIF, AVIF or video"
+        kind = "video"
     if suffix in EXTENSIONS:
         claim = next(other.name for other in FORMATS if suffix in other.extensions)
         reason = (

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import struct
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import BinaryIO
 
 import numpy as np
@@ -14,6 +12,7 @@ from PIL import Image
 
 from slir.io import exif
 from slir.io.picture import Head, Meta, Resolution, range_of
+from slir.io.pillow_file import opened
 
 SIGNATURE = b"\xff\xd8\xff"
 EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif")
@@ -25,13 +24,18 @@ _KEPT = (("APP13", b"Photoshop 3.0\0"), ("APP1", b"http://ns.adobe.com/xmp/exten
 def begin(data: bytes) -> tuple[Head, Callable[[], np.ndarray]]:
     """What a JPEG file says of its pixels, and what decodes them. Raises ValueError or OSError with the reason."""
     notes: list[str] = []
-    with _opened(data) as image:
-        if image.mode not in ("L", "RGB"):
+    with opened(data, "JPEG") as image:
+        if image.mode not in ("L", "RGB", "CMYK"):
             raise ValueError(f"has {image.mode} colours, which slir cannot read")
         if getattr(image, "n_frames", 1) > 1:
             notes.append("the file holds more than one picture; only the first is restored and kept")
-        info, (width, height), colour = dict(image.info), image.size, image.mode == "RGB"
+        info, (width, height), mode = dict(image.info), image.size, image.mode
         found = getattr(image, "applist", [])
+    icc, colour = info.get("icc_profile"), mode != "L"
+    to_rgb = _to_srgb(icc) if mode == "CMYK" else None
+    if mode == "CMYK":
+        how = "with its profile" if to_rgb else "without a profile, so they may be off"
+        notes.append(f"its CMYK colours are converted to sRGB {how}")
     segments = [
         (name, body) for name, body in found if any(name == app and body.startswith(mark) for app, mark in _KEPT)
     ]
@@ -40,7 +44,7 @@ def begin(data: bytes) -> tuple[Head, Callable[[], np.ndarray]]:
         block = block.removeprefix(exif.PREFIX) or None
     comment = info.get("comment")
     meta = Meta(
-        icc=info.get("icc_profile"),
+        icc=None if mode == "CMYK" else icc,  # without a profile colours are sRGB
         exif=block,
         xmp=info.get("xmp"),
         orientation=exif.orientation(block),
@@ -50,8 +54,9 @@ def begin(data: bytes) -> tuple[Head, Callable[[], np.ndarray]]:
     )
 
     def decode() -> np.ndarray:
-        with _opened(data) as image:
-            return np.array(image, dtype=np.uint8).reshape(height, width, 3 if colour else 1)
+        with opened(data, "JPEG") as image:
+            shown = (to_rgb or (lambda own: own.convert("RGB")))(image) if mode == "CMYK" else image
+            return np.array(shown, dtype=np.uint8).reshape(height, width, 3 if colour else 1)
 
     dtype = np.dtype(np.uint8)
     head = Head(
@@ -60,13 +65,25 @@ def begin(data: bytes) -> tuple[Head, Callable[[], np.ndarray]]:
     return head, decode
 
 
-@contextlib.contextmanager
-def _opened(data: bytes) -> Iterator[Image.Image]:
-    with warnings.catch_warnings():
-        # Pillow warns of metadata it cannot parse and of sizes under its own limit; neither spoils the pixels.
-        warnings.simplefilter("ignore")
-        with Image.open(io.BytesIO(data), formats=["JPEG"]) as image:
-            yield image
+def _to_srgb(icc: bytes | None) -> Callable[[Image.Image], Image.Image] | None:
+    """What converts CMYK colours of a profile; None where there is no profile that can."""
+    if icc is None:
+        return None
+    try:
+        from PIL import ImageCms
+
+        profile = ImageCms.ImageCmsProfile(io.BytesIO(icc))
+        srgb = ImageCms.createProfile("sRGB")
+        transform = ImageCms.buildTransform(profile, srgb, "CMYK", "RGB", ImageCms.Intent.RELATIVE_COLORIMETRIC)
+    except Exception:  # a damaged profile, one of other colours, or a Pillow without littleCMS
+        return None
+
+    def convert(image: Image.Image) -> Image.Image:
+        converted = ImageCms.applyTransform(image, transform)
+        assert converted is not None  # it is only where the image is changed in place
+        return converted
+
+    return convert
 
 
 def encode(stream: BinaryIO, planes: np.ndarray, meta: Meta) -> None:

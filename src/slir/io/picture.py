@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from slir.resampling import enlarged
+
 #: The most pixels that are decoded at once. Pillow stops at the same number; above it a small file can fill the memory.
 MAX_PIXELS = 178_956_970
 #: Above so many bytes, a file must not grow by more than so many times: photographs do not, decompression bombs do.
@@ -171,12 +173,11 @@ class Head:
     def plane_bytes(self) -> int:
         return math.prod(self.size) * self.channels * self.dtype.itemsize
 
-    def scaled(self, scale: int, *, centred: bool = True) -> Head:
+    def scaled(self, scale: float, *, centred: bool = True) -> Head:
         """The same for planes `scale` times as high and as wide."""
         if scale == 1:
             return self
-        size = (self.size[0] * scale, self.size[1] * scale)
-        return replace(self, size=size, meta=self.meta.scaled(scale, centred=centred))
+        return replace(self, size=enlarged(self.size, scale), meta=self.meta.scaled(scale, centred=centred))
 
 
 def from_interleaved(

@@ -4,6 +4,8 @@ how they change with the picture's size or the file's name. They are edited wher
 
 from __future__ import annotations
 
+import contextlib
+import html
 import json
 import math
 import re
@@ -113,6 +115,36 @@ def shaped(axes: str, shape: tuple[int, ...], channels: int) -> str:
     """tifffile's note on the leading axes of a stack of this shape, for those that come from other formats."""
     inner = ("YXS", [channels]) if channels > 1 else ("YX", [])
     return json.dumps({"shape": [*shape, *inner[1]], "axes": axes + inner[0]})
+
+
+def ome_steps(text: str) -> dict[str, tuple[float, str]]:
+    """Sizes of a voxel along x, y and z, with their units."""
+    elements = _PIXELS.findall(text)
+    if len(elements) != 1:
+        return {}
+    told = dict(re.findall(r'\b(PhysicalSize[XYZ](?:Unit)?)="([^"]*)"', elements[0]))
+    found = {}
+    for axis in "XYZ":
+        with contextlib.suppress(KeyError, ValueError):
+            unit = html.unescape(told.get(f"PhysicalSize{axis}Unit", "µm"))
+            found[axis.lower()] = float(told[f"PhysicalSize{axis}"]), unit
+    return found
+
+
+def imagej_unit(text: str) -> str | None:
+    """The unit of lengths in ImageJ's description; None where it has none."""
+    found = re.search(r"^unit=(.+?)\s*$", text, re.MULTILINE) if is_imagej(text) else None
+    if found is None or found[1] in ("pixel", "pixels"):
+        return None
+    return "µm" if found[1].lower() in ("um", "micron", "microns", "µm", "μm", "\\u00b5m") else found[1]
+
+
+def imagej_spacing(text: str) -> dict[str, float]:
+    """{"z": distance of slices}, where ImageJ's description says it."""
+    found = re.search(r"^spacing=([-+.eE\d]{1,30})\s*$", text, re.MULTILINE)
+    with contextlib.suppress(ValueError):
+        return {"z": abs(float(found[1]))} if found else {}
+    return {}
 
 
 def _names(text: str) -> list[str]:

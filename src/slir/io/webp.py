@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import struct
-import warnings
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
@@ -14,6 +11,7 @@ from PIL import Image
 
 from slir.io import exif
 from slir.io.picture import Head, Meta, check_growth, range_of
+from slir.io.pillow_file import opened
 
 EXTENSIONS = (".webp",)
 NAME = "WebP"
@@ -29,7 +27,7 @@ def begin(data: bytes) -> tuple[Head, Callable[[], np.ndarray]]:
     chunks = _chunks(data)
     height, width = _size(chunks)
     check_growth(Head(size=(height, width), dtype=np.dtype(np.uint8), colour=True), len(data))  # before libwebp does
-    with _opened(data) as image:
+    with opened(data, "WEBP") as image:
         if image.size != (width, height):
             raise ValueError("has chunks that contradict each other: the file is damaged")
         if image.mode not in ("RGB", "RGBA"):
@@ -48,7 +46,7 @@ def begin(data: bytes) -> tuple[Head, Callable[[], np.ndarray]]:
     )
 
     def decode() -> np.ndarray:
-        with _opened(data) as image:
+        with opened(data, "WEBP") as image:
             return np.array(image)
 
     dtype = np.dtype(np.uint8)
@@ -125,11 +123,3 @@ def _size(chunks: dict[bytes, bytes]) -> tuple[int, int]:
     else:
         raise ValueError("has a header that makes no sense")
     return height, width
-
-
-@contextlib.contextmanager
-def _opened(data: bytes) -> Iterator[Image.Image]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Pillow warns of sizes that our own limit allows
-        with Image.open(io.BytesIO(data), formats=["WEBP"]) as image:
-            yield image

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,10 @@ NAME = "OME-Zarr"
 FILES = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 _MOST_JSON = 1 << 24
 _CENTIMETRES = {"meter": 100, "centimeter": 1, "millimeter": 0.1, "micrometer": 1e-4, "nanometer": 1e-7, "inch": 2.54}
+_SYMBOLS = {
+    "meter": "m", "centimeter": "cm", "millimeter": "mm", "micrometer": "µm", "nanometer": "nm", "angstrom": "Å",
+    "inch": "in",
+}  # fmt: skip
 _TYPES = {"t": "time", "c": "channel", "z": "space", "y": "space", "x": "space"}
 
 
@@ -27,12 +32,13 @@ class Multiscale:
 
     levels : folders of its arrays, the finest first. A plain array has one, "".
     axes : names of all axes, one letter each; where the file has more, the first.
-    resolution : of the finest level, where its lengths have units.
+    resolution : of the finest level, where its lengths have units. steps : distances of its pixels, by axis, likewise.
     """
 
     levels: tuple[str, ...]
     axes: str
     resolution: Resolution | None = None
+    steps: Mapping[str, tuple[float, str]] = field(default_factory=dict)
 
 
 def is_store(path: Path) -> bool:
@@ -99,7 +105,8 @@ def multiscale(attributes: Mapping[str, Any], *, name: str) -> Multiscale:
         raise ValueError("has damaged metadata: its levels lie outside of it")
     if names[-2:].lower() != "yx":
         raise ValueError(f"has axes {names}; slir reads those that end in y and x")
-    return Multiscale(levels, names, _resolution(axes, first["datasets"][0]))
+    dataset = first["datasets"][0]
+    return Multiscale(levels, names, _resolution(axes, dataset), _steps(axes, dataset))
 
 
 def _resolution(axes: Sequence[Any], dataset: Mapping[str, Any]) -> Resolution | None:
@@ -110,6 +117,18 @@ def _resolution(axes: Sequence[Any], dataset: Mapping[str, Any]) -> Resolution |
         return Resolution(1 / across, 1 / down, "cm") if across > 0 and down > 0 else None
     except (KeyError, IndexError, TypeError, ValueError, StopIteration):
         return None
+
+
+def _steps(axes: Sequence[Any], dataset: Mapping[str, Any]) -> dict[str, tuple[float, str]]:
+    """Distances of pixels along the axes of space that have units."""
+    found = {}
+    with contextlib.suppress(KeyError, IndexError, TypeError, ValueError, StopIteration):
+        steps = next(step["scale"] for step in dataset["coordinateTransformations"] if "scale" in step)
+        for axis, step in zip(axes, steps):
+            if isinstance(axis, Mapping) and str(axis["name"])[:1].lower() in ("x", "y", "z") and "unit" in axis:
+                unit = str(axis["unit"])
+                found[str(axis["name"])[:1].lower()] = float(step), _SYMBOLS.get(unit, unit)
+    return found
 
 
 def scaled(attributes: dict[str, Any], scale: float, *, centred: bool) -> dict[str, Any]:

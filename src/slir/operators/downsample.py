@@ -78,7 +78,7 @@ class Downsample(Operator):
             or factor != int(factor)
             or factor < 1
         ):
-            raise InputError("factor", "be a whole number of at least 1", factor, "Resize the result for other ratios.")
+            raise InputError("factor", "be a whole number of at least 1", factor, "slir.upsample takes other numbers.")
         self.factor = self.scale = int(factor)
         self.kernel, own_phase = antialias_kernel(antialias, self.factor)
         self.phase = own_phase if phase is None else phase

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from slir.errors import InputError, SlirWarning
+from slir.resampling import Resize
 
 GREY = (0.299, 0.587, 0.114)
 """Weights of R, G, B in the grey picture that banks are learnt from."""
@@ -58,6 +59,7 @@ class Canvas:
 
     ranges: the pixel values that become 0 and 1, of each channel. limits: what integers are clipped to: black and
     white, or what the image holds beyond them (noise below a camera's black, a hot pixel).
+    resize: the last step to the user's image, where what was restored is too large.
     """
 
     ranges: tuple[tuple[float, float], ...]
@@ -66,6 +68,7 @@ class Canvas:
     shape: tuple[int, ...]
     channel_axis: int | None
     tensor: Tensor | None
+    resize: Resize | None = None
 
     @property
     def spans(self) -> list[float]:
@@ -97,6 +100,8 @@ class Canvas:
         if np.issubdtype(self.dtype, np.integer):
             stacked = np.clip(np.rint(stacked), *self.limits)
         result = np.ascontiguousarray(stacked.astype(self.dtype))
+        if self.resize is not None:
+            result = self.resize.image(result, self.channel_axis, limits=self.limits)
         return result if self.tensor is None else torch.from_numpy(result).to(self.tensor.device)
 
     def sizes(self, planes: list[Tensor]) -> Array:
@@ -104,6 +109,8 @@ class Canvas:
         stacked = np.stack([plane.detach().cpu().numpy() * np.float32(span) for plane, span in zip(planes, self.spans)])
         stacked = stacked[0] if self.channel_axis is None else np.moveaxis(stacked, 0, self.channel_axis)
         result = np.ascontiguousarray(stacked, dtype=np.float32)
+        if self.resize is not None:
+            result = self.resize.image(result, self.channel_axis, errors=True)
         return result if self.tensor is None else torch.from_numpy(result).to(self.tensor.device)
 
 

@@ -6,6 +6,7 @@ a micrograph that holds 200 to 1,000 of 65,535 counts is stretched, and its resu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -35,6 +36,9 @@ FEW = 32
 OUTLYING = 1024
 """Most that a single pixel may lie away, counted in what is left of the range, where Fourier transforms carry its
 rounding everywhere."""
+
+OFFSET = 0.15
+"""Share of the brightest pixels from which on the darkest ones may be so bright because of a camera's offset."""
 
 PIXELS = 2**16
 """Pixels that are looked at."""
@@ -104,6 +108,22 @@ def far_away(frame: Canvas, array: np.ndarray, operator: Operator) -> list[str]:
         if max(high - least, most - low) >= 0.99 * OUTLYING * (high - low):
             found = f"Some pixels, down to {least:g} or up to {most:g}, lie far away from all others"
             return [f"{found}. Fill them in first, with slir.inpaint: they are felt all over the image."]
+    return []
+
+
+def camera_offset(frame: Canvas, array: np.ndarray, quiet: Sequence[bool]) -> list[str]:
+    """In words, where black is 0 but the darkest pixels are far above it, as a camera's offset makes them.
+
+    quiet: whether the noise that was read shows no part that is left in the dark, for each channel. An offset hides it.
+    """
+    for number, (low, _) in enumerate(frame.ranges):
+        values = _some((array if frame.channel_axis is None else array[..., number]).reshape(-1))
+        cut = int(TAIL * len(values))
+        darkest, brightest = values[cut], values[-1 - cut]
+        if quiet[number] and low == 0 and darkest > OFFSET * brightest:
+            found = f"The darkest pixels are about {darkest:.3g}, far above black, which is 0"
+            remedy = "pass it, since noise grows from there: data_range=(offset, white)"
+            return [f"{found}. If the camera adds an offset, {remedy}."]
     return []
 
 

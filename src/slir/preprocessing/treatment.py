@@ -20,7 +20,7 @@ from slir.noise import estimate_poisson_gaussian, estimate_sigma
 from slir.operators import Identity, Mask, Operator
 from slir.preprocessing import colour
 from slir.preprocessing.arrays import Canvas
-from slir.preprocessing.ranges import Groups, black_at_zero, far_away, stretched
+from slir.preprocessing.ranges import Groups, black_at_zero, camera_offset, far_away, stretched
 from slir.preprocessing.stabilise import Evened, Stabiliser
 from slir.recipes import ROUNDING
 from slir.trust.forward import NOISE_OFF, UNEXPLAINED, ForwardCheck, judge, unexplained
@@ -59,7 +59,7 @@ class Treatment:
 
     sigmas: noise level of each plane. evened: variance stabilisation of each plane, or none. joint: whether the first
     three planes are colours, which are restored together. grey: whether these hold the same, which is restored once.
-    model: what to restore with; None takes what ships.
+    model: what to restore with; None takes what ships. estimated: whether the noise was estimated from the image.
     """
 
     sigmas: tuple[float, ...]
@@ -67,6 +67,7 @@ class Treatment:
     joint: bool = False
     grey: bool = False
     model: Model | None = None
+    estimated: bool = False
 
     def leaves(self, operator: Operator) -> bool:
         """Whether there is nothing to do: no noise, and nothing else between y and x."""
@@ -88,7 +89,7 @@ class Treatment:
         if self.evened or not restored.outcomes:
             return None
         checks = [
-            judge(plane, operator, outcome.x, sigma, span=span)
+            judge(plane, operator, outcome.x, sigma, span=span, estimated=self.estimated)
             for plane, outcome, sigma, span in zip(planes, restored.outcomes, self.sigmas, spans)
         ]
         return next((check for check in checks if not check.right), checks[0])
@@ -105,7 +106,7 @@ class Treatment:
             return [text for fault, text in check.faults.items() if fault not in ("sigma too small", "sigma too large")]
         for sigma, residual, span in zip(self.sigmas, restored.residuals, spans):
             if not denoising and residual**2 > UNEXPLAINED * max(sigma, 4 * ROUNDING) ** 2:
-                return [unexplained(residual * span, sigma * span)]
+                return [unexplained(residual * span, sigma * span, estimated=self.estimated)]
         return []
 
     def prepared(self, planes: list[Tensor]) -> list[Tensor]:
@@ -192,6 +193,10 @@ def settle(
         treatment = decide(planes, shown, sigma, own.spans, model, colours=colours)
     if told is not None and told > 0 and not isinstance(operator, Mask):
         _check_noise(planes, treatment.sigmas, own.spans)
+    noise = [even.stabiliser for even in treatment.evened]
+    quiet = [own.gain > 0 and own.variance <= ROUNDING**2 for own in noise]
+    for text in camera_offset(own, seen, quiet) if treatment.evened else ():
+        warnings.warn(text, SlirWarning, stacklevel=5)
     if model is None and not blind:
         for text in far_away(own, seen, shown):
             warnings.warn(text, SlirWarning, stacklevel=5)
@@ -220,7 +225,8 @@ def decide(
     if colours is None:
         several = len(planes) in (3, 4) and used.joint
         colours = several and colour.alike(without_holes(planes[:3], operator), sigmas[:3])
-    return Treatment(sigmas, evened, colours, colours and same(planes[:3]), model)
+    grey = colours and same(planes[:3])
+    return Treatment(sigmas, evened, colours, grey, model, estimated=isinstance(sigma, str))
 
 
 def same(planes: Sequence[Tensor]) -> bool:
@@ -300,8 +306,8 @@ def _evened(sigma: float | str, planes: list[Tensor], operator: Operator) -> tup
     if sigma != POISSON_GAUSSIAN:
         return ()
     if not isinstance(operator, Identity):
-        remedy = "Denoise first with sigma='poisson-gaussian', then restore with what noise is left."
-        raise InputError("sigma", "be 'auto' or a number for this task", repr(sigma), remedy)
+        remedy = f"Denoise first with sigma={POISSON_GAUSSIAN!r}, then restore with a third of the sigma found there."
+        raise InputError("sigma", "be 'auto' or a number, except to denoise", repr(sigma), remedy)
     found = [estimate_poisson_gaussian(plane) for plane in planes]
     return tuple(Evened(Stabiliser(gain, max(variance, ROUNDING**2))) for gain, variance in found)
 

@@ -1,4 +1,4 @@
-"""Error maps as files: a TIFF of all planes, and a picture of the first for people, whole or window by window."""
+"""Error maps and intervals as files: TIFFs of all planes, and a picture of the first for people."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import warnings
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from slir import io
 from slir.errors import SlirWarning
-from slir.outcome import UNTOUCHED
+from slir.files.staging import INTERVALS
+from slir.outcome import UNTOUCHED, Uncertainty
+from slir.resampling import Reduction
 
 LARGEST = 2**22
 """Pixels of a picture of what comes by windows: no screen shows more, and it is held in memory."""
@@ -20,17 +23,20 @@ LARGEST = 2**22
 
 @dataclass
 class ErrorMaps:
-    """Writes the error maps of a file's planes as they come.
+    """Writes the error maps and intervals of a file's planes as they come.
 
-    tiff, picture: where to. head: of the restored file, for its size, colours and planes.
-    Used as a context: what is written is there in the end, unless no plane had a map.
+    places: where to, by kind, as `slir.files.staging.maps_of` has them. large: the head of what is restored, for its
+    size, colours, type and planes. head: of the output, smaller where a `reduction` is the last step.
+    Used as a context: what is written is there in the end, unless no plane had any.
     """
 
-    tiff: Path
-    picture: Path
+    places: dict[str, Path]
+    large: io.Head
     head: io.Head
+    reduction: Reduction | None = None
     _opened: ExitStack = field(default_factory=ExitStack)
-    _sink: io.Sink | None = None
+    _sinks: dict[str, io.Sink | io.ReducedSink] = field(default_factory=dict)
+    _bounded: bool = False
     _small: Small | None = None
     _warned: set[tuple[int, str]] = field(default_factory=set)
 
@@ -39,47 +45,70 @@ class ErrorMaps:
 
     def __exit__(self, *raised: object) -> None:
         self._opened.__exit__(*raised)  # type: ignore[arg-type]
+        for kind in INTERVALS:
+            if kind in self._sinks and not self._bounded:
+                self.places[kind].unlink(missing_ok=True)
 
-    def take(
-        self, plane: int, error: np.ndarray | None, reason: str, window: tuple[slice, slice] | None = None
-    ) -> None:
-        """One plane's, or of a window of it; these come row by row, as `io.Sink` takes them. reason: why it is not
-        calibrated, or why there is none; empty where it is."""
+    def take(self, plane: int, uncertainty: Uncertainty, window: tuple[slice, slice] | None = None) -> None:
+        """One plane's, or of a window of it; these come row by row, as `io.Sink` takes them."""
+        error, reason = uncertainty.error, uncertainty.reason
+        if self.reduction is not None and not reason:
+            reason = "the result was reduced from a larger one"
         self._warn(plane, error is not None, reason)
         if error is None:
             return
-        axis = -1 if self.head.colour else None
-        if self._sink is None:
-            head = io.Head(
-                self.head.size, np.dtype(np.float32), axis is not None, False, self.head.axes, self.head.shape
-            )
-            self._sink = self._opened.enter_context(io.create(self.tiff, head))
-        rows, cols = (slice(None), slice(None)) if window is None else window
-        self._sink.write(io.Picture(error.astype(np.float32, copy=False), axis), plane=plane, rows=rows, cols=cols)
-        if plane > 0:
+        bounds = {"low.tif": uncertainty.low, "high.tif": uncertainty.high}
+        self._bounded = self._bounded or uncertainty.low is not None
+        for kind, values in {"error.tif": error, **bounds}.items():
+            if kind in self.places:
+                self._write(kind, np.full_like(error, np.nan) if values is None else values, plane, window)
+        if plane > 0 or "error.png" not in self.places:
             return
         if window is None:
+            if self.reduction is not None:
+                error = self.reduction.array(error, self.head.size, errors=True)
             self._draw(error)
             return
-        self._small = self._small or Small(self.head.size)
+        self._small = self._small or Small(self.large.size)
         self._small.add(error, *window)
         if self._small.whole:
             self._draw(self._small.mean())
+
+    def _write(self, kind: str, values: np.ndarray, plane: int, window: tuple[slice, slice] | None) -> None:
+        head, axis = self.head, -1 if self.head.colour else None
+        # Beside a large offset 32-bit floats have no digits left for the width of an interval.
+        wide = kind in INTERVALS and head.dtype.itemsize > 2 and head.dtype != np.float32
+        dtype = np.dtype(np.float64 if wide else np.float32)
+        if kind not in self._sinks:
+            own = io.Head(head.size, dtype, axis is not None, False, head.axes, head.shape)
+            sink: Any = io.create(self.places[kind], own)
+            if self.reduction is not None:
+                sink = io.ReducedSink(sink, self.reduction, self.large.size, errors=True)
+            self._opened.enter_context(sink)
+            self._sinks[kind] = sink
+        rows, cols = (slice(None), slice(None)) if window is None else window
+        self._sinks[kind].write(io.Picture(values.astype(dtype, copy=False), axis), plane=plane, rows=rows, cols=cols)
 
     def _draw(self, error: np.ndarray) -> None:
         from slir.trust.pictures import error_picture
 
         shown = error_picture(np.nan_to_num(error))  # NaN where the image has no pixels
-        io.write(self.picture, io.Picture(shown, -1, data_range=255.0))
+        io.write(self.places["error.png"], io.Picture(shown, -1, data_range=255.0))
 
     def _warn(self, plane: int, there: bool, reason: str) -> None:
         """Once for each plane."""
         if not reason or (plane, reason) in self._warned:
             return
         self._warned.add((plane, reason))
+        if reason == UNTOUCHED and self.head.planes > 1:  # a blank frame of a stack is no matter
+            return
+        if "low.tif" in self.places:
+            warnings.warn(f"No interval was made: {reason}.", SlirWarning, stacklevel=3)
+        if "error.tif" not in self.places:
+            return
         if not there:
             warnings.warn(f"No error map was made: {reason}.", SlirWarning, stacklevel=3)
-        elif reason != UNTOUCHED or self.head.planes == 1:  # a blank frame of a stack is no matter
+        else:
             told = f"The error map is not calibrated: {reason}. It tells better from worse pixels, but not how far off"
             warnings.warn(f"{told} they are.", SlirWarning, stacklevel=3)
 

@@ -68,11 +68,14 @@ class ForwardCheck:
 
 
 @torch.no_grad()
-def judge(y: Tensor, operator: Operator, x: Tensor, sigma: float, *, span: float = 1.0) -> ForwardCheck:
+def judge(
+    y: Tensor, operator: Operator, x: Tensor, sigma: float, *, span: float = 1.0, estimated: bool = False
+) -> ForwardCheck:
     """Whether y can be Bx plus white noise of standard deviation sigma, for a restoration x of y.
 
     y: (h, w) with a range of 1. x: all of B's x, or the part that y shows. sigma: where the range is 1.
-    span: how many pixel values that range is, for the numbers in words and `noise_found`.
+    span: how many pixel values that range is, for the numbers in words and `noise_found`. estimated: whether sigma was
+    estimated from y, so that nobody is advised to do so.
 
     >>> judge(y, Blur(psf), slir.restore(y, Blur(psf), model, sigma=0.01).x, 0.01, span=255).words
     """
@@ -81,11 +84,11 @@ def judge(y: Tensor, operator: Operator, x: Tensor, sigma: float, *, span: float
     left = _left_over(y, operator, x)
     faults: dict[str, str] = {}
     if sigma > 0 and noise > 0:
-        faults |= _noise_fault(noise, sigma, span, 0.0 if isinstance(operator, Blur) else TEXTURE)
+        faults |= _noise_fault(noise, sigma, span, 0.0 if isinstance(operator, Blur) else TEXTURE, estimated)
     if width is not None and width.gain > WIDTH_GAIN + WIDTH_SHARE * width.misfit:
         faults |= _width_fault(width.scale)
     if left is not None:
-        faults |= _residual_faults(left, operator, sigma, span, known=set(faults))
+        faults |= _residual_faults(left, operator, sigma, span, known=set(faults), estimated=estimated)
     if "structure" in faults:
         faults.pop("sigma too large", None)  # noise that is not white reads too low
     return ForwardCheck(
@@ -100,7 +103,7 @@ def judge(y: Tensor, operator: Operator, x: Tensor, sigma: float, *, span: float
 
 
 def _residual_faults(
-    left: _LeftOver, operator: Operator, sigma: float, span: float, *, known: set[str]
+    left: _LeftOver, operator: Operator, sigma: float, span: float, *, known: set[str], estimated: bool
 ) -> dict[str, str]:
     """What the residual alone tells, beyond the faults that are known and that it follows from."""
     faults = _clipping_fault(left, max(sigma, ROUNDING)) if isinstance(operator, Blur) else {}
@@ -108,20 +111,20 @@ def _residual_faults(
     level = max(sigma, 4 * ROUNDING)
     much = left.power > UNEXPLAINED * level**2 and not isinstance(operator, Identity)
     if much and not known & {"sigma too small", "psf too wide", "psf too narrow"}:
-        faults["unexplained"] = unexplained(left.power**0.5 * span, sigma * span)
-    coloured = left.power > level**2 / 4 and left.correlation > CORRELATED
+        faults["unexplained"] = unexplained(left.power**0.5 * span, sigma * span, estimated=estimated)
+    coloured = left.power > level**2 / 2 and left.correlation > CORRELATED
     if coloured and not known & {"psf too wide", "psf too narrow"}:
         faults |= _structure_fault(left.correlation)
     return faults
 
 
-def _noise_fault(found: float, told: float, span: float, texture: float) -> dict[str, str]:
+def _noise_fault(found: float, told: float, span: float, texture: float, estimated: bool) -> dict[str, str]:
     numbers = f"about {found * span:.3g}, not {told * span:.3g}"
     if found > NOISE_OFF * (max(told, ROUNDING) ** 2 + texture**2) ** 0.5:
-        advice = "What is taken for detail is then partly noise; sigma='auto' estimates it."
+        advice = f"Part of the noise is then taken for detail. {_noise_advice(found * span, estimated)}"
         return {"sigma too small": f"The image looks noisier than sigma says: {numbers}. {advice}"}
     if told > max(NOISE_OFF * found, 2 * ROUNDING):
-        advice = "Detail is then lost with the noise; sigma='auto' estimates it."
+        advice = f"Detail is then lost with the noise. {_noise_advice(found * span, estimated)}"
         return {"sigma too large": f"The image looks less noisy than sigma says: {numbers}. {advice}"}
     return {}
 
@@ -135,18 +138,24 @@ def _width_fault(scale: float) -> dict[str, str]:
         times = f"{scale:.2f} times or {'less' if scale < 1 else 'more'}"
     text = (
         f"The PSF looks too {name}: the image's spectrum speaks for one {times} as wide, or of another shape. Expect "
-        f"{harm}. Check its pixel size and units, or measure it on a bead, a star or an edge (slir.psf.from_image)."
+        f"{harm}. Check its pixel size and units, or measure it on a bead or a star (slir.psf.from_image)."
     )
     return {f"psf too {name}": text}
 
 
-def unexplained(left: float, told: float) -> str:
-    """In words, that a residual is larger than noise, both in pixel values."""
-    return (
-        f"The result does not explain the image: what is left over is {left:.3g} where noise of {told:.3g} was to be "
-        "expected. Either sigma is too small, or the operator is not the true one (a wrong PSF, filter or border), or "
-        "pixels are clipped. sigma='auto' estimates the noise."
-    )
+def _noise_advice(found: float, estimated: bool) -> str:
+    return f"Pass sigma={found:.3g} instead." if estimated else "sigma='auto' estimates it."
+
+
+def unexplained(left: float, told: float, *, estimated: bool) -> str:
+    """In words, that a residual is larger than noise, both in pixel values. estimated: whether sigma was estimated."""
+    text = f"The result does not explain the image: the residual is {left:.3g}, but noise of {told:.3g} was expected."
+    operator = "the operator is not the true one (a wrong PSF, filter or border)"
+    if estimated:
+        remedy = "Check the operator, or pass a larger sigma, which smooths more."
+        return f"{text} The image shows no more noise than that, so {operator}, or pixels are clipped. {remedy}"
+    remedy = "sigma='auto' estimates the noise."
+    return f"{text} Either sigma is too small, or {operator}, or pixels are clipped. {remedy}"
 
 
 def _structure_fault(correlation: float) -> dict[str, str]:

@@ -38,14 +38,14 @@ def preview(tell: Callable[..., None], job: Job, plane: int, row: int, col: int,
         if job.border == "circular":  # which a crop is not
             job = replace(job, border="unknown")
         head = _head(job.image)
-        margin = int(np.clip(0 if job.psf is None else max(job.psf.shape), *HALO)) // job.scale
-        axes = [_span(centre, SIDE // job.scale, margin, side) for centre, side in zip((row, col), head.size)]
+        margin = int(np.clip(0 if job.psf is None else max(job.psf.shape), *HALO)) // job.whole
+        axes = [_span(centre, SIDE // job.whole, margin, side) for centre, side in zip((row, col), head.size)]
         (rows, seen_rows), (cols, seen_cols) = axes
         picture = _window(job.image, plane, *seen_rows, *seen_cols)
         tell()
         sigma, after = _restored(job, head, picture)
     inside = [slice(own[0] - seen[0], own[1] - seen[0]) for own, seen in axes]
-    fine = [slice(job.scale * part.start, job.scale * part.stop) for part in inside]
+    fine = [slice(job.whole * part.start, job.whole * part.stop) for part in inside]
     return {
         "row": rows[0],
         "col": cols[0],

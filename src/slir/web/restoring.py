@@ -221,7 +221,7 @@ async def pixel(id: Id, here: Here, me: Me, row: Place, col: Place, plane: Plane
     intervals."""
     run = done(here, id, me)
     _check_place(run, plane, row, col)
-    scale = run.job.scale
+    scale = run.job.whole
     (after,) = await here.read(me, "values", [run.job.output], plane, row, col, names=run.names)
     before = None
     if run.upload.path.exists():

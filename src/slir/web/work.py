@@ -209,7 +209,7 @@ def explain(tell: Tell, job: Job, folder: Path, plane: int, row: int, col: int, 
 
 
 def _found(outcome: Outcome, job: Job) -> dict[str, Any]:
-    height, width = (side * job.scale for side in outcome.size)
+    height, width = (side * job.whole for side in outcome.size)
     found = {
         "width": width,
         "height": height,
