@@ -206,6 +206,8 @@ def _by_tifffile(path: Path) -> Any:
         if page.photometric not in (1, 2) or page.planarconfig != 1 or page.bitspersample < 8 or len(file.series) != 1:
             return None
         pixels = file.asarray()
+        if len(file.pages) > pixels.size // (page.imagelength * page.imagewidth * page.samplesperpixel):
+            pixels = np.stack([other.asarray() for other in file.pages])  # a damaged note tells of fewer
         channels = page.samplesperpixel
     return list(pixels.reshape(-1, page.imagelength, page.imagewidth, channels))
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,11 +16,11 @@ from starlette.responses import Response
 
 from slir.web import display
 from slir.web.bench import Bench
-from slir.web.crew import Refused
+from slir.web.crew import Refused, ignore
 from slir.web.problems import Names, Problem, disk_full
 from slir.web.readers import Readers
 from slir.web.settings import Settings
-from slir.web.store import Client, Store, size_of
+from slir.web.store import Client, Store, new_id, size_of
 
 HEARTBEAT = 30.0
 
@@ -40,14 +42,28 @@ class Server:
         readers.start()
         return Server(settings, Store(folder, settings, bench.uses), bench, readers)
 
-    async def read(self, me: Client, skill: str, *arguments: Any, names: Names) -> Any:
+    async def read(
+        self, me: Client, skill: str, *arguments: Any, names: Names, tell: Callable[[Any], Any] = ignore
+    ) -> Any:
         """Have a reader do something with files of a client's. What it refuses is a problem."""
         size = sum(size_of(path) for path in names.called)
         try:
-            return await self.readers.ask(me.address, skill, *arguments, size=size)
+            return await self.readers.ask(me.address, skill, *arguments, size=size, tell=tell)
         except Refused as refusal:
             fields = dict(refusal.problem)
         raise Problem.of(fields, names)
+
+    async def drawn(self, me: Client, path: Path, skill: str, *arguments: Any, names: Names) -> Any:
+        """The same, where a reader tells a picture: it is kept at `path`, whole or not at all."""
+        part = path.with_suffix(f".{new_id()}.part")
+        try:
+            with open(part, "xb") as file:
+                answer = await self.read(me, skill, *arguments, names=names, tell=file.write)
+            os.replace(part, path)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+        return answer
 
     def check_room(self, more: int) -> None:
         """Raise a problem where the disk could not take so many bytes more, even without any results."""
