@@ -3,9 +3,9 @@
     python scripts/fuzz.py [--minutes 30] [--runs 0] [--guided] [TARGET...]
 
 Each target of tests/fuzzing.py has a process of its own, in which no more than 1 GB can be allocated beyond what the
-good files take. Findings are exceptions other than slir's own, reads of more than five seconds, crashes of the process,
-and pixels that a second reader sees otherwise although neither refuses the file. With --guided Atheris chooses what to
-damage further by the lines that it reaches.
+good files take. Findings are exceptions other than slir's own, reads of more than five seconds of CPU time, crashes of
+the process, and pixels that a second reader sees otherwise although neither refuses the file. With --guided Atheris
+chooses what to damage further by the lines that it reaches.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def plain(name: str, minutes: float, runs: int, seed: int) -> int:
     import fuzzing
 
     quiet()
-    signal.signal(signal.SIGALRM, late)
+    signal.signal(signal.SIGPROF, late)
     places: set[str] = set()
     done = refused = 0
     longest, end = 0.0, time.monotonic() + 60 * minutes
@@ -63,8 +63,8 @@ def plain(name: str, minutes: float, runs: int, seed: int) -> int:
         while time.monotonic() < end and not (runs and done >= runs):
             data = fuzzing.damaged(name, rng, Path(folder))
             note(name, data)  # if the process dies, this is what did it
-            start = time.monotonic()
-            signal.setitimer(signal.ITIMER_REAL, SECONDS)
+            start = time.process_time()
+            signal.setitimer(signal.ITIMER_PROF, SECONDS)
             try:
                 said = fuzzing.run(name, data, room)
                 refused += said is not None
@@ -78,9 +78,9 @@ def plain(name: str, minutes: float, runs: int, seed: int) -> int:
                     raise
                 place = where(error)
             finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
+                signal.setitimer(signal.ITIMER_PROF, 0)
             done += 1
-            longest = max(longest, time.monotonic() - start)
+            longest = max(longest, time.process_time() - start)
             if place and place not in places:
                 places.add(place)
                 print(f"{name}: {kept(name, data)}: {place}", flush=True)

@@ -48,7 +48,7 @@ from slir.operators.blur import checked_psf
 from slir.operators.convolution import Border
 from slir.operators.downsample import Antialias
 from slir.outcome import UNASKED, Outlook, Result
-from slir.preprocessing.arrays import Array, Canvas, DataRange, canvas, check_filled, is_lazy
+from slir.preprocessing.arrays import Array, Canvas, DataRange, canvas, check_filled, is_lazy, refuse_masked
 from slir.preprocessing.treatment import Restored, Treatment, settle
 
 if TYPE_CHECKING:
@@ -201,6 +201,7 @@ def inpaint(
 
 def blanked(image: Array, missing: np.ndarray, channel_axis: int | None) -> Array:
     """The image with an inconspicuous value at its missing pixels, so that NaN there offends nobody."""
+    refuse_masked(image)
     array = image.detach().cpu().numpy() if isinstance(image, Tensor) else np.asarray(image)
     spread = missing
     if channel_axis is not None and array.ndim == 3:
