@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 comma := ,
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 
-.PHONY: demo test test-adapters test-napari lint format bench docs gallery wheel check-wheel test-lowest test-newest api clean
+.PHONY: demo test fuzz test-adapters test-napari lint format bench docs gallery wheel check-wheel test-lowest test-newest api clean
 
 # The stamps say which set of packages the environment holds; they are made anew when the lists change.
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -59,6 +59,13 @@ test: $(VENV)/installed-release $(VENV)/chromium
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 	@$(MAKE) --no-print-directory check-wheel
+
+# make fuzz MINUTES=30: damages files and reads them; half of the time by chance, half guided by what is reached.
+MINUTES ?= 30
+fuzz: $(VENV)/installed-dev
+	@$(PIP) install --constraint constraints.txt --editable '.[fuzz]'
+	@$(BIN)/python scripts/fuzz.py --minutes $$(($(MINUTES) / 2))
+	@$(BIN)/python scripts/fuzz.py --minutes $$(($(MINUTES) / 2)) --guided
 
 # The adapters with BenchOpt, whose 360 MB are not worth it for every run of the tests.
 test-adapters: $(VENV)/installed-dev

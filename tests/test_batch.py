@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -746,3 +747,42 @@ def test_ctrl_c_stops_cleanly(many, tmp_path):
     assert not list((tmp_path / "out").glob(".*"))
     summary = json.loads(output.splitlines()[-1])["summary"]
     assert 0 <= len([name for name in made if name.endswith(".png")]) - summary["restored"] <= 1  # one untold as yet
+
+
+# --- runs at the same time -----------------------------------------------------------------------------------------
+
+
+def test_an_output_and_its_sidecar_are_of_one_run(tmp_path):
+    """Two runs put results into the same place again and again: 400 times."""
+    target, rounds = tmp_path / "a.png", 200
+    together = threading.Barrier(3)
+
+    def commit(name):
+        for number in range(rounds):
+            with staging.staged(target) as stage:
+                stage.output.write_text(f"{name}{number}")
+                stage.sidecar.write_text(f"{name}{number}")
+                together.wait(30)
+            together.wait(30)
+
+    runs = [threading.Thread(target=commit, args=(name,), daemon=True) for name in "ab"]
+    for each in runs:
+        each.start()
+    mixed = 0
+    for _ in range(rounds):
+        together.wait(30)
+        together.wait(30)
+        mixed += target.read_text() != staging.sidecar_of(target).read_text()
+    for each in runs:
+        each.join()
+    assert mixed == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "a.png.json"]
+
+
+def test_a_folder_that_another_run_keeps_locked_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(staging, "PATIENCE", 0.05)
+    lock = staging._lock(tmp_path)
+    with pytest.raises(FileError, match="locked by another run"), staging.staged(tmp_path / "a.png") as stage:
+        stage.output.touch()
+    staging._unlock(lock)
+    assert list(tmp_path.iterdir()) == []

@@ -149,6 +149,16 @@ def test_a_real_process_is_quick_to_help_and_clear_about_errors(tmp_path):
     assert done.stderr == f"error: {tmp_path / 'none.png'}: does not exist. Check the name and the folder.\n"
 
 
+@pytest.mark.parametrize("words", [["--help"], ["info", "a.png"], ["info", "a.png", "--json"]])
+def test_output_that_cannot_be_printed_is_told(tmp_path, words):
+    io.write(tmp_path / "a.png", Picture(np.zeros((8, 8), np.uint8)))
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-W", "error", "-m", "slir", *words]
+        done = subprocess.run(command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
+    assert done.stderr.startswith("error: the output cannot be printed (No space left on device)")
+
+
 # --- the four tasks ------------------------------------------------------------------------------------------------
 
 

@@ -178,3 +178,26 @@ def test_deblurring_on_a_cpu_makes_no_transform_of_two_axes(monkeypatch: pytest.
     blurred = slir.operators.Blur(psf).forward(torch.from_numpy(demo_picture()[:96, :96, 0]).float())
     noise = torch.randn(blurred.shape, generator=torch.Generator().manual_seed(0))
     slir.deblur(blurred + noise, psf, sigma=1, data_range=255)
+
+
+FORKED = """
+import multiprocessing, os
+import numpy as np, torch, slir
+
+torch.set_num_threads(2)  # more than one, whatever the machine has
+
+def restored(seed):
+    return slir.denoise(np.random.default_rng(seed).integers(0, 255, (48, 48)).astype(np.uint8), sigma=60)
+
+wanted = restored(1)
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    for found in pool.map(restored, [1, 1, 1]):
+        assert np.abs(found.astype(int) - wanted).max() <= 1
+"""
+
+
+@pytest.mark.parametrize("waiting", ["PASSIVE", "ACTIVE"])
+def test_forked_processes_restore_too(waiting: str) -> None:
+    """They have none of the threads that the process had."""
+    environment = {**os.environ, "OMP_WAIT_POLICY": waiting}
+    subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=60, env=environment)

@@ -224,6 +224,10 @@ BAD = {
     "nan": (lambda: slir.denoise(np.full((32, 32), np.nan), data_range=1.0), ("image", "finite", "1024", "inpaint")),
     "axis word": (lambda: slir.denoise(np.zeros((32, 32, 3), np.uint8), channel_axis="x"), ("channel_axis", "'x'")),
     "masked": (lambda: slir.denoise(np.ma.masked_less(GREY, 20), sigma=5), ("image", "masked", "inpaint")),
+    "masked, to fill in": (
+        lambda: slir.inpaint(np.ma.masked_less(GREY, 20), np.eye(*GREY.shape, dtype=bool)),
+        ("image", "masked", "inpaint"),
+    ),
     "bfloat16": (lambda: slir.denoise(torch.ones(32, 32, dtype=torch.bfloat16)), ("image", "bfloat16", "float()")),
     "sigma vast": (lambda: slir.denoise(GREY, sigma=10**400), ("sigma", "at least 0")),
     "device kind": (lambda: slir.denoise(GREY, sigma=5, device="meta"), ("device", "'meta'")),

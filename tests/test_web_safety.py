@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import io
 import itertools
 import os
 import re
@@ -22,12 +23,16 @@ import httpx
 import numpy as np
 import pytest
 import schemathesis
+import tifffile
+from astropy.io import fits
 from hypothesis import HealthCheck, given, settings
+from PIL import Image
 
 import corpus
 from serving import encoded, scene, serving
+from slir import io as slir_io
 from slir.errors import FileError, InputError
-from slir.web import connections, crew, guard, readers
+from slir.web import connections, crew, guard, readers, work
 from slir.web.problems import Names, Problem
 from slir.web.settings import Settings
 from slir.web.store import (
@@ -593,7 +598,7 @@ def test_one_address_never_has_all_readers():
     gate, asked = threading.Event(), []
 
     class Slow:
-        def ask(self, skill, *arguments, seconds):
+        def ask(self, skill, *arguments, seconds, tell):
             asked.append(skill)
             assert skill == "theirs" or gate.wait(10)
             return skill
@@ -698,3 +703,76 @@ def _patient(port):
         except httpx.ConnectError:
             time.sleep(0.1)
     raise AssertionError("the server does not answer")
+
+
+# --- what a reader may do ------------------------------------------------------------------------------------------
+
+
+class Harm:
+    """Touches a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+def answers_with_harm(connection, memory):
+    """A reader that a file has taken over."""
+    _, (path,) = connection.recv()
+    connection.send(Harm(path))
+    connection.recv()
+
+
+def answers_without_end(connection, memory):
+    connection.recv()
+    while True:
+        connection.send_bytes(b" " * (crew.LONGEST + 1))
+
+
+@pytest.mark.parametrize("serve", [answers_with_harm, answers_without_end])
+def test_answers_of_readers_are_never_unpickled(tmp_path, serve):
+    hand = crew.Hand(serve)
+    try:
+        with pytest.raises(crew.Refused) as caught:
+            hand.ask("look", tmp_path / "harm", seconds=60)
+        assert caught.value.problem["title"] == "The process that worked on it died"
+        assert not (tmp_path / "harm").exists()
+    finally:
+        hand.end()
+        hand.kill()
+
+
+def test_readers_write_nothing_and_leave_rare_codecs_out(tmp_path):
+    pixels = np.full((16, 16), 7, np.uint8)
+    tifffile.imwrite(tmp_path / "rare.tif", pixels, compression="lerc")
+    tifffile.imwrite(tmp_path / "usual.tif", pixels, compression="zlib")
+    hand, told = crew.Hand(work.serve_reader), []
+    try:
+        found = hand.ask("look", tmp_path / "usual.tif", 10**6, tell=told.append)
+        assert (found["width"], found["height"]) == pixels.shape
+        assert np.array_equal(np.asarray(Image.open(io.BytesIO(b"".join(told)))), pixels)
+        limits = Path(f"/proc/{hand.process.pid}/limits").read_text()
+        assert re.search(r"Max file size +0 +0 +bytes", limits)
+        with pytest.raises(crew.Refused) as caught:
+            hand.ask("look", tmp_path / "rare.tif", 10**6)
+        assert "compressed by LERC, which is left out where files are not trusted" in caught.value.problem["detail"]
+    finally:
+        hand.end()
+        hand.kill()
+
+
+def test_rare_codecs_are_left_out_where_the_environment_says_so(tmp_path, monkeypatch):
+    pixels = np.arange(1024, dtype=np.uint8).reshape(32, 32)
+    for name in ("lerc", "jpeg2000", "jpegxl"):
+        tifffile.imwrite(tmp_path / f"{name}.tif", pixels, compression=name, compressionargs={})
+    fits.CompImageHDU(pixels.astype("i2"), compression_type="PLIO_1").writeto(tmp_path / "plio.fits")
+    for path in sorted(tmp_path.iterdir()):
+        for switch, left_out in (("", False), ("0", False), ("1", True)):
+            monkeypatch.setenv("SLIR_UNTRUSTED", switch)
+            if left_out:
+                with pytest.raises(FileError, match="left out where files are not trusted"):
+                    slir_io.read(path)
+            else:
+                slir_io.read(path)

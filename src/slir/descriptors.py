@@ -10,6 +10,7 @@ import torch
 from scipy.fft import dct
 from torch import Tensor
 
+from slir.errors import InputError
 from slir.patches import PatchGrid
 
 
@@ -41,6 +42,10 @@ class DctDescriptor:
 
     window: int | None = None
     keep_dc: bool = False
+
+    def __post_init__(self) -> None:
+        if self.window is not None and self.window < 1:
+            raise InputError("window", "be at least 1", self.window, "None takes the patch's own side.")
 
     def features(self, image: Tensor, grid: PatchGrid, rows: slice = slice(None)) -> Tensor:
         """Features of all patches of an image: (H, W) -> (P, d)."""

@@ -135,6 +135,8 @@ class Stage:
     def __post_init__(self) -> None:
         if not self.gamma > 0:
             raise InputError("gamma", "be positive", self.gamma, "Larger values follow the data more closely.")
+        if self.stride < 1:
+            raise InputError("stride", "be at least 1", self.stride, "1 restores from patches at every pixel.")
         if self.beta is None and not isinstance(self.loss, Squared):
             raise InputError(
                 "beta", f"be given for the {self.loss.name} loss", None, "Only the squared loss needs none."

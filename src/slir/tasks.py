@@ -49,7 +49,16 @@ from slir.operators.blur import checked_psf
 from slir.operators.convolution import Border
 from slir.operators.downsample import Antialias
 from slir.outcome import UNASKED, Outlook, Result
-from slir.preprocessing.arrays import Array, Canvas, DataRange, as_numpy, canvas, check_filled, is_lazy
+from slir.preprocessing.arrays import (
+    Array,
+    Canvas,
+    DataRange,
+    as_numpy,
+    canvas,
+    check_filled,
+    is_lazy,
+    refuse_masked,
+)
 from slir.preprocessing.treatment import Restored, Treatment, settle
 from slir.resampling import Reduction, Resize, enlarged, factor_of
 
@@ -227,6 +236,7 @@ def _sides(image: Any, channel_axis: int | None) -> tuple[int, int]:
 
 def blanked(image: Array, missing: np.ndarray, channel_axis: int | None) -> Array:
     """The image with an inconspicuous value at its missing pixels, so that NaN there offends nobody."""
+    refuse_masked(image)
     array = image.detach().cpu().numpy() if isinstance(image, Tensor) else np.asarray(image)
     spread = missing
     if channel_axis is not None and array.ndim == 3:

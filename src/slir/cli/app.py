@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
+import os
+import sys
 import warnings
 from typing import Annotated, Any
 
@@ -25,6 +28,7 @@ from slir.cli.theory import theory
 from slir.errors import SlirError
 
 _WRONG, _NO_MEMORY, _INTERRUPTED = 2, 1, 130
+_OUTPUT_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 class Commands(TyperGroup):
@@ -101,4 +105,11 @@ app.command(rich_help_panel="Start here", help=_flowing(serve.__doc__))(serve)
 
 def main() -> None:
     """The entry point of the command line."""
-    app(prog_name="slir")
+    try:
+        app(prog_name="slir")
+    except OSError as error:
+        if error.filename is not None or error.errno not in _OUTPUT_FULL:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what waits in it is flushed at exit
+        show.error(f"the output cannot be printed ({error.strerror}). Files that were reported before are whole.")
+        raise SystemExit(_NO_MEMORY) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,12 @@ import typer
 from slir.errors import FileError, InputError
 
 _NEVER = ("config", "help", "install-completion", "show-completion")
+_ONE_A_LINE = 'Write one option a line, as in: sigma = "10%"'
+_LONGEST = 1 << 18
+"""Bytes of a file of options."""
+
+_PARTS = re.compile(r"""(?<![\w-])(?:(?>[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){20}""")
+"""A dotted key of more than twenty parts. tomllib's time grows with the square of their number."""
 
 
 def apply(ctx: typer.Context, path: Path | None) -> Path | None:
@@ -39,14 +46,18 @@ def _table(path: Path) -> dict[str, Any]:
 
     try:
         with open(path, "rb") as stream:
-            return tomllib.load(stream)
+            text = stream.read(_LONGEST + 1).decode()
+        if len(text) > _LONGEST or _PARTS.search(text):
+            raise FileError(path, "is no file of options: it is too long, or its keys are", _ONE_A_LINE)
+        return tomllib.loads(text.replace("\r\n", "\n"))
     except FileNotFoundError as error:
         raise FileError(path, "does not exist", "Check the name and the folder.") from error
+    except FileError:
+        raise
     except OSError as error:
         raise FileError(path, f"cannot be read ({error.strerror or error})", "Change its rights.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        remedy = 'Write one option a line, as in: sigma = "10%"'
-        raise FileError(path, f"is not TOML ({' '.join(str(error).split())})", remedy) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise FileError(path, f"is not TOML ({' '.join(str(error).split())})", _ONE_A_LINE) from error
 
 
 def _value(path: Path, key: str, value: Any, *, flag: bool) -> Any:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 
 import torch
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
+
+if hasattr(os, "register_at_fork"):
+    # A fork copies OpenMP's list of threads, but not the threads: a child that shared its work would wait for ever.
+    os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 
 
 def side_by_side(work: Callable[[Piece], Result], pieces: Iterable[Piece], device: torch.device) -> Iterator[Result]:

@@ -123,7 +123,7 @@ class Sidecar:
             mask = self._place("mask")
         limits, size = own.pop("data_range"), own.pop("size", None)
         try:
-            return Job(
+            job = Job(
                 task=record["task"],
                 image=self._place("input"),
                 output=self.output if output is None else output,
@@ -137,7 +137,9 @@ class Sidecar:
                 interval=record.get("interval", {}).get("percent"),
                 **{name: _array(value) for name, value in own.items()},
             )
-        except (TypeError, ValueError, LookupError) as error:
+            settings(job)  # which looks at them all
+            return job
+        except (TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
             if isinstance(error, SlirError):
                 raise
             raise _damaged(self.path, str(error)) from error
@@ -219,15 +221,15 @@ def load(path: str | os.PathLike[str]) -> Sidecar:
         raise FileError(path, "does not exist", "Check the name and the folder.") from error
     except OSError as error:
         raise FileError(path, f"cannot be read ({error.strerror or error})", "Name the file OUT.json.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FileError(path, "is no sidecar of slir (not JSON)", "Name the file OUT.json beside an output.") from error
     if not isinstance(record, dict) or record.get("slir") != KIND:
         raise FileError(path, "is JSON, but no sidecar of slir", "Name the file OUT.json beside an output.")
     if record.get("version") != VERSION:
         remedy = "Install the slir that wrote it, or a newer one."
         raise FileError(path, f"has version {record.get('version')}, this slir reads {VERSION}", remedy)
-    if missing := _missing(record):
-        raise _damaged(path, f"it lacks {missing}")
+    if flaw := _flaw(record, _shape_of(record)):
+        raise _damaged(path, flaw)
     return Sidecar(path, record)
 
 
@@ -240,24 +242,42 @@ def is_sidecar(path: Path) -> bool:
     return True
 
 
+_FILE = {"path": str, "sha256": str}
 _SHAPE: dict[str, Any] = {
-    "task": None,
-    "settings": {"data_range": None},
-    "input": {"path": None, "sha256": None},
+    "task": str,
+    "settings": {"data_range": object},
+    "input": _FILE,
     "model": {},
-    "output": {"sha256": None},
-    "made": {"threads": None, "versions": {"slir": None}},
+    "output": _FILE,
+    "made": {"threads": int, "versions": {"slir": str}},
 }
+"""What every sidecar has: the type of each value, or the same of an object's."""
 
 
-def _missing(record: Any, shape: dict[str, Any] = _SHAPE) -> str | None:
-    """The first key of what every sidecar has that a record lacks."""
-    for name, inner in shape.items():
-        if not isinstance(record, dict) or name not in record:
-            return name
-        if inner is not None and (found := _missing(record[name], inner) if inner else None):
-            return f"{name}.{found}"
+def _flaw(record: Any, shape: dict[str, Any] = _SHAPE, place: str = "") -> str | None:
+    """What is wrong with a record, in words; None where it has the shape of a sidecar's."""
+    for name, kind in shape.items():
+        if name not in record:
+            return f"it lacks {place}{name}"
+        inner = dict if isinstance(kind, dict) else kind
+        if not isinstance(record[name], inner):
+            return f"{place}{name} is of the wrong type"
+        if inner is dict and (found := _flaw(record[name], kind, f"{place}{name}.")):
+            return found
     return None
+
+
+def _shape_of(record: dict[str, Any]) -> dict[str, Any]:
+    """The shape that a record must have: what some sidecars lack is checked where it is there."""
+    shape = dict(_SHAPE)
+    if isinstance(record.get("model"), dict) and "path" in record["model"]:
+        shape["model"] = _FILE
+    if "mask" in record:
+        shape["mask"] = _FILE
+    if "error_map" in record:
+        maps = record["error_map"]
+        shape["error_map"] = dict.fromkeys(maps, _FILE) if isinstance(maps, dict) else dict
+    return shape
 
 
 def _damaged(path: Path, reason: str) -> FileError:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slir.errors import FileError
-from slir.io.atomic import check_folder, uninterrupted
+from slir.io.atomic import check_folder, replace_folder, uninterrupted
 
 try:
     import fcntl
@@ -30,6 +30,8 @@ SUFFIX = ".part"
 SIDECAR = ".json"
 NO_LOCKS = -1
 DAY = 86400.0
+PATIENCE = 60.0
+"""Seconds to wait for another run to put its result in place."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def staged(output: str | os.PathLike[str]) -> Iterator[Stage]:
             folder, lock = _locked_folder(target)
         stage = Stage(folder / target.name, target)
         yield stage
-        with uninterrupted():
+        with uninterrupted(), _one_at_a_time(target.parent):
             _put_in_place(stage)
     except FileError:
         raise
@@ -113,11 +115,29 @@ def _put_in_place(stage: Stage) -> None:
     with contextlib.suppress(OSError):  # a file that is replaced hands on its rights
         if stage.output.is_file():
             os.chmod(stage.output, stage.target.stat().st_mode & 0o777)
-    if stage.target.is_dir():  # one rename cannot replace a folder that holds something
-        os.rename(stage.target, stage.output.with_name("replaced"))
-    os.replace(stage.output, stage.target)
+    if stage.output.is_dir():
+        replace_folder(stage.output, stage.target)
+    else:
+        os.replace(stage.output, stage.target)
     with contextlib.suppress(OSError):
         _sync(stage.target.parent)
+
+
+@contextlib.contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    """Lock a folder while a result and its sidecar are put into it: both are then of the same run.
+
+    The lock falls with the process. Where the file system has no locks there is none.
+    """
+    end = time.monotonic() + PATIENCE
+    while (lock := _lock(folder) if os.access(folder, os.R_OK) else NO_LOCKS) is None:
+        if time.monotonic() > end:
+            raise FileError(folder, "has been locked by another run for a minute", "End that run.")
+        time.sleep(0.002)
+    try:
+        yield
+    finally:
+        _unlock(lock)
 
 
 def clear_stale(folders: Iterable[Path]) -> int:
@@ -125,7 +145,10 @@ def clear_stale(folders: Iterable[Path]) -> int:
     removed = 0
     for folder in folders:
         for path in folder.glob(f"{PREFIX}*{SUFFIX}") if folder.is_dir() else ():
-            lock = _lock(path)
+            try:
+                lock = _lock(path)
+            except OSError:
+                continue
             if lock is None or (lock == NO_LOCKS and not _is_old(path)):
                 continue
             shutil.rmtree(path, ignore_errors=True)
@@ -142,7 +165,11 @@ def _locked_folder(target: Path) -> tuple[Path, int]:
         except OSError as error:
             reason = f"cannot be written ({error.strerror or error})"
             raise FileError(target, reason, "Choose another output folder.") from error
-        lock = _lock(folder)
+        try:
+            lock = _lock(folder)
+        except OSError:
+            folder.rmdir()
+            raise
         if lock is not None and folder.exists():  # else somebody took it for a left-over before it was locked
             return folder, lock
         _unlock(lock)
@@ -150,14 +177,14 @@ def _locked_folder(target: Path) -> tuple[Path, int]:
 
 def _lock(folder: Path) -> int | None:
     """A descriptor that holds the folder's lock; NO_LOCKS where the system has none; None where another holds it, or
-    where it is no folder (a link to one is none: what it leads to is not slir's)."""
+    where it is no folder (a link to one is none: what it leads to is not slir's). OSError where it cannot be opened."""
     if folder.is_symlink() or not folder.is_dir():
         return None
     if fcntl is None:
         return NO_LOCKS
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):  # another process has removed it
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -13,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from slir.errors import FileError
+
+_HERE, _EXCHANGE = -100, 2
+"""AT_FDCWD and RENAME_EXCHANGE of Linux."""
 
 
 @contextlib.contextmanager
@@ -49,11 +53,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """As `whole_file`, for a format that is a folder of files.
-
-    No file system exchanges two folders in one step: one that is there already is moved aside just before the new one
-    takes its place, and removed after it. Whoever is killed between the two finds it beside, with `.old` in its name.
-    """
+    """As `whole_file`, for a format that is a folder of files; see `replace_folder`."""
     target = Path(os.path.realpath(path))
     check_folder(path, replaces_folder=True)
     temporary = None
@@ -62,12 +62,8 @@ def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
             temporary = _made(tempfile.mkdtemp, target, path)
         yield temporary
         os.chmod(temporary, _mode(target, 0o777))
-        old = temporary.with_suffix(f".old{target.suffix}")
         with uninterrupted():
-            if target.exists():
-                os.rename(target, old)
-            os.rename(temporary, target)
-            shutil.rmtree(old, ignore_errors=True)
+            replace_folder(temporary, target)
     except FileError:
         raise
     except OSError as error:
@@ -78,6 +74,39 @@ def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         with uninterrupted():
             if temporary is not None:
                 shutil.rmtree(temporary, ignore_errors=True)
+
+
+def replace_folder(new: Path, target: Path) -> None:
+    """Put a folder where another may be, which is removed.
+
+    Linux exchanges the two in one step. Elsewhere the old one is moved aside just before: whoever is killed between
+    the two renames finds it beside, in a hidden folder with `.old` in its name.
+    """
+    if not target.exists():
+        os.rename(new, target)
+    elif _exchanged(new, target):
+        shutil.rmtree(new, ignore_errors=True)
+    else:
+        aside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.stem[:40]}.", suffix=".old"))
+        old = aside / target.name
+        os.rename(target, old)
+        try:
+            os.rename(new, target)
+        except OSError:
+            os.rename(old, target)
+            aside.rmdir()
+            raise
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """Whether two folders have changed places; not every system can do that."""
+    if sys.platform != "linux":
+        return False
+    import ctypes
+
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    return rename is not None and rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0
 
 
 @contextlib.contextmanager

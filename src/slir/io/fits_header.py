@@ -22,6 +22,10 @@ BITPIX = {np.dtype(code).name: bits for bits, code in _STORED.items()} | {
 }
 
 
+_VAST = {bitpix: 1e38 if bitpix < 0 else 1e38 / 2**bitpix for bitpix in _STORED}
+"""Sizes that BSCALE and BZERO must not reach, so that scaled numbers fit into single precision."""
+
+
 @dataclass(frozen=True)
 class Numbers:
     """How pixels are stored: value = scale × stored + zero; `blank` is the integer that stands for NaN."""
@@ -39,7 +43,11 @@ class Numbers:
         scale, zero, blank = (
             header.get(key, default) for key, default in (("BSCALE", 1), ("BZERO", 0), ("BLANK", None))
         )
-        if not all(isinstance(value, int | float) for value in (scale, zero)) or not scale:
+        # The largest number that BITPIX stands for, once scaled, must be one of single precision.
+        if (
+            not all(isinstance(value, int | float) and abs(value) < _VAST[bitpix] for value in (scale, zero))
+            or not scale
+        ):
             raise ValueError("has a BSCALE or BZERO that makes no sense")
         return cls(bitpix, float(scale), float(zero), int(blank) if isinstance(blank, int) and bitpix > 0 else None)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from slir.io.codecs import check_rare
 from slir.io.unpacking import unpacked
 
 _BYTES = {"L": 1, "B": 1, "A": 1, "I": 2, "J": 4, "E": 4, "K": 8, "D": 8, "C": 8, "P": 8, "M": 16, "Q": 16}
@@ -31,6 +32,8 @@ class Tiles:
         self._heap = header.get("THEAP", header["NAXIS1"] * header["NAXIS2"])
         axes = range(len(sides), 0, -1)
         self._tile = [int(header.get(f"ZTILE{axis}", sides[-1] if axis == 1 else 1)) for axis in axes]
+        if self._kind.startswith(("HCOMPRESS", "PLIO")):
+            check_rare(self._kind)
         if min(self._tile) < 1:
             raise ValueError("has a header that makes no sense")
         self._grid = [-(-side // tile) for side, tile in zip(sides, self._tile)]

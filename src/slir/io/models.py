@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_type_hints
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
@@ -30,6 +30,8 @@ from slir.weights import WEIGHTS
 
 FORMAT, KERNEL_FORMAT = "slir-model", "slir-kernel"
 VERSION = 2
+Made = TypeVar("Made")
+_MOST = {bool: 2, int: 2**63, float: 1e30}
 _LOSSES: dict[str, type[Loss]] = {"squared": Squared, "euclidean": Euclidean, "huber": Huber}
 
 
@@ -149,10 +151,13 @@ def load(path: str | Path, *, device: str | None = None) -> Model:
 
 def _read(path: str | Path, kind: str, device: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
-        with safe_open(str(path), framework="pt", device=device) as file:
+        with _making_sense(path), safe_open(str(path), framework="pt", device=device) as file:
             metadata = file.metadata() or {}
             _check_header(path, kind, metadata)
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            header = json.loads(metadata["model"])
+            _check_provenance(header["provenance"])
+            return tensors, header
     except FileNotFoundError as error:
         raise FileError(path, "there is no such model file", "Check the path, or make one with slir fit.") from error
     except (SafetensorError, OSError) as error:
@@ -160,16 +165,16 @@ def _read(path: str | Path, kind: str, device: str) -> tuple[dict[str, Tensor], 
             raise
         reason = f"it cannot be read as a model ({error})"
         raise FileError(path, reason, "It may be truncated or of another kind: copy or fit it again.") from error
-    with _making_sense(path):
-        return tensors, json.loads(metadata["model"])
 
 
 @contextmanager
 def _making_sense(path: str | Path) -> Iterator[None]:
-    """Errors in a file's contents become errors that name the file."""
+    """Whatever a file's contents lead to becomes an error that names the file."""
     try:
         yield
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except (OSError, SafetensorError):
+        raise
+    except Exception as error:
         reason = f"its contents do not make a model ({type(error).__name__}: {error})"
         raise FileError(path, reason, "It may be damaged: copy or fit it again.") from error
 
@@ -183,16 +188,36 @@ def _check_header(path: str | Path, kind: str, metadata: dict[str, str]) -> None
         raise FileError(path, reason, remedy)
 
 
+def _check_provenance(found: Any) -> None:
+    """What is asked of it later on: an object, in which the operator or the family of them is one too."""
+    family = found.get("family", found)
+    if not isinstance(family, dict) or not isinstance(family.get("operator", {}), dict):
+        raise TypeError("a provenance says nothing of its operator")
+
+
+def _typed(kind: type[Made], **settings: Any) -> Made:
+    """An object made from JSON, whose values must have the types that its class declares, and fit into a tensor."""
+    types = get_type_hints(kind)
+    for name, value in settings.items():
+        declared = types[name] | int if isinstance(0.0, types[name]) else types[name]
+        if not isinstance(value, declared) or (isinstance(value, int | float) and not abs(value) < _MOST[type(value)]):
+            raise TypeError(f"{kind.__name__}.{name} is {value!r:.40}")
+    return kind(**settings)
+
+
 def _model(tensors: dict[str, Any], header: dict[str, Any]) -> Model:
+    for provenance in header["banks"]:
+        _check_provenance(provenance)
     banks = [
         Bank(provenance=provenance, **{name: tensors[f"bank{number}.{name}"] for name in ("seen", "clean", "source")})
         for number, provenance in enumerate(header["banks"])
     ]
     priors = []
     for own in header["priors"]:
-        descriptor = DctDescriptor(own["descriptor"]["window"], own["descriptor"]["keep_dc"])
+        described = {name: own["descriptor"][name] for name in ("window", "keep_dc")}
+        descriptor = _typed(DctDescriptor, **described)
         settings = dict(own["weights"])
-        weights = WEIGHTS[settings.pop("kind")](**settings)
+        weights = _typed(WEIGHTS[settings.pop("kind")], **settings)
         priors.append(Prior(banks[own["bank"]], descriptor, weights, own["view"]))
     stages: list[AnyStage] = []
     network = unpack_network(header["network"], tensors) if "network" in header else None
@@ -205,10 +230,10 @@ def _model(tensors: dict[str, Any], header: dict[str, Any]) -> Model:
         if kind == "kernel":
             if network is None:
                 raise ValueError("it has a stage of a learnt kernel, but no network")
-            stages.append(KernelStage(network, float(own["share"]), own["following"]))
+            stages.append(_typed(KernelStage, network=network, **own))
             continue
         settings = dict(own.pop("loss"))
-        loss = _LOSSES[settings.pop("kind")](**settings)
-        stages.append(Stage(prior=priors[own.pop("prior")], loss=loss, **own))
+        loss = _typed(_LOSSES[settings.pop("kind")], **settings)
+        stages.append(_typed(Stage, prior=priors[own.pop("prior")], loss=loss, **own))
     trust, examples = unpack_trust(header.get("trust"), tensors), unpack_examples(header.get("examples"), tensors)
     return Model(tuple(stages), header["provenance"], header["splitting"], trust, examples)

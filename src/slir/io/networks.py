@@ -21,8 +21,9 @@ def pack_network(network: KernelNetwork, tensors: dict[str, Tensor]) -> dict[str
 
 def unpack_network(settings: dict[str, Any], tensors: dict[str, Tensor]) -> KernelNetwork:
     """The network, ready for use: weights in single precision, channels last."""
-    network = KernelNetwork(**settings)
     weights = {name.removeprefix(PREFIX): value.float() for name, value in tensors.items() if name.startswith(PREFIX)}
+    _check_size(settings, weights)
+    network = KernelNetwork(**settings)
     known = {name: weight.shape for name, weight in network.state_dict().items()}
     found = {name: weight.shape for name, weight in weights.items()}
     if known != found:
@@ -32,3 +33,11 @@ def unpack_network(settings: dict[str, Any], tensors: dict[str, Tensor]) -> Kern
         if weight.ndim == 4:
             weight.data = weight.data.contiguous(memory_format=torch.channels_last)
     return network.requires_grad_(False).eval().to(next(iter(weights.values())).device)
+
+
+def _check_size(settings: dict[str, Any], weights: dict[str, Tensor]) -> None:
+    """Raise ValueError where a network of these settings would be larger than its weights in the file."""
+    fine, coarse = weights["down.0.weight"], weights["down.1.weight"]
+    widths = [fine.shape[1], fine.shape[0], coarse.shape[0]]
+    if settings["widths"] != widths or not 0 <= settings["blocks"] <= len(weights):
+        raise ValueError("its network's weights do not fit its settings")

@@ -9,6 +9,7 @@ import math
 import shutil
 import warnings
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -132,7 +133,7 @@ class ZarrSink(Sink):
     def _start(self, temporary: Path) -> None:
         import zarr
 
-        with _quiet():
+        with self._writing():
             if self._private is None:
                 self._levels = _new_store(temporary, self.head, self._order, self.path.stem)
             else:
@@ -148,13 +149,22 @@ class ZarrSink(Sink):
         if self._order:
             found = np.unravel_index(plane, self.head.shape)
             place = tuple(int(found[axis]) for axis in self._order)
-        with _quiet():
+        with self._writing():
             finest[(*place, slice(top, top + pixels.shape[0]), slice(left, left + pixels.shape[1]))] = pixels[..., 0]
 
     def _finish(self) -> None:
-        with _quiet():
+        with self._writing():
             for finer, coarser in zip(self._levels, self._levels[1:]):
                 _average(finer, coarser)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Damage to copied metadata that shows only in writing is told of the store that was read."""
+        with ExitStack() as stack:
+            stack.enter_context(_quiet())
+            if self._private is not None:
+                stack.enter_context(reasons(self._private.path, NAME, others=(OSError,)))
+            yield
 
 
 def refusal(head: Head) -> str | None:

@@ -163,11 +163,15 @@ def bounds(argument: str, window: slice, length: int) -> range:
 
 
 @contextlib.contextmanager
-def reasons(path: Path, form: str) -> Iterator[None]:
-    """Turn what a decoder raises on a damaged file, which may be anything, into a FileError with reason and remedy."""
+def reasons(path: Path, form: str, *, others: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Turn what a decoder raises on a damaged file, which may be anything, into a FileError with reason and remedy.
+
+    others : exceptions that have another cause, and pass.
+    """
+    passed: tuple[type[Exception], ...] = (SlirError, *others)
     try:
         yield
-    except SlirError:
+    except passed:
         raise
     except MemoryError as error:
         raise FileError(path, "does not fit into memory", "Crop it, or use a machine with more.") from error

@@ -13,6 +13,7 @@ import PIL
 from PIL import Image
 
 from slir.io import codestreams
+from slir.io.codecs import check_rare
 from slir.io.ifd import LONG, SHORT, Layout, Order, Tag, tag, write_directory
 from slir.io.tiff_page import COMPRESSIONS, DEFLATE, JPEG, LZW, NONE, OLD_DEFLATE, OLD_JPEG, YCBCR, Page
 
@@ -42,6 +43,7 @@ def decode(data: bytes, page: Page, rows: int) -> np.ndarray:
     elif page.compression in _BYTES:
         raw = _unpack(data, page, rows)
     elif page.compression in _FAX and page.bits == 1:
+        check_rare("fax")
         raw = _by_libtiff(data, page, rows)
     else:
         return _by_imagecodecs(data, page, shape)
@@ -166,6 +168,7 @@ def _by_imagecodecs(data: bytes, page: Page, shape: tuple[int, int, int]) -> np.
     name = COMPRESSIONS.get(page.compression)
     if page.compression not in _PICTURES:
         raise ValueError(f"is compressed by {name or f'method {page.compression}'}, which slir cannot read")
+    check_rare(COMPRESSIONS[page.compression])
     take, how, options = _PICTURES[page.compression]
     try:
         import imagecodecs

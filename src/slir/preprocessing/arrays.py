@@ -31,13 +31,18 @@ def is_lazy(image: Any) -> bool:
     return dask is not None and isinstance(image, dask.Array)
 
 
+def refuse_masked(image: Any, argument: str = "image") -> None:
+    """Raise InputError for an array with masked pixels, which NumPy would hand on as if they were not."""
+    if isinstance(image, np.ma.MaskedArray) and np.ma.is_masked(image):
+        remedy = "Fill them in: slir.inpaint(image.filled(0), image.mask, ...)."
+        raise InputError(argument, "hold no masked pixels", f"masked at {np.ma.count_masked(image)} pixels", remedy)
+
+
 def as_numpy(image: Any, argument: str = "image") -> np.ndarray:
     """A real array of integers or floats, as NumPy; torch tensors come off their device."""
     if image is None or isinstance(image, str | bytes | PathLike):
         raise InputError(argument, "be an array", repr(image), "slir.io.read and the command line read files.")
-    if isinstance(image, np.ma.MaskedArray) and np.ma.is_masked(image):
-        remedy = "Fill them in: slir.inpaint(image.filled(0), image.mask, ...)."
-        raise InputError(argument, "hold no masked pixels", f"masked at {np.ma.count_masked(image)} pixels", remedy)
+    refuse_masked(image, argument)
     if isinstance(image, Tensor) and image.dtype == torch.bfloat16:
         raise InputError(argument, "be of a type that NumPy has too", f"of {image.dtype}", "Convert it: image.float().")
     array = image.detach().cpu().numpy() if isinstance(image, Tensor) else np.asarray(image)

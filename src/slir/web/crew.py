@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import multiprocessing
 import os
 import signal
@@ -21,6 +22,11 @@ GRACE = 2.0
 
 TICK = 0.05
 STOP = "stop"
+PIECE = 2**20
+"""Bytes of data that are sent at a time."""
+
+LONGEST = 2**26
+"""Bytes of one answer."""
 
 
 class Stopped(Exception):
@@ -47,8 +53,9 @@ def ignore(told: Any) -> None:
 class Hand:
     """A process of our own, started when it is first needed; asked from one thread at a time.
 
-    serve : what it runs: serve(connection, memory). Requests are (name, arguments); answers ("told", anything) while
-        it works, then ("done", value) or ("refused", fields of a problem).
+    serve : what it runs: serve(connection, memory). Requests are (name, arguments); answers ["told", anything] while
+        it works, then ["done", value] or ["refused", fields of a problem]. Requests are pickled. Answers never are:
+        what decodes clients' files might be made to answer anything. They are JSON, or bytes after ["data", null].
     memory : bytes that it may take; None for no limit. remedy : what to do where it takes too long.
     """
 
@@ -70,14 +77,17 @@ class Hand:
         stopped: Callable[[], bool] = never,
         seconds: float = 60.0,
     ) -> Any:
-        """What the process answers. Raises Refused, Stopped, or Refused where it died or took too long."""
+        """What the process answers. Raises Refused, Stopped, or Refused where it died or took too long.
+
+        tell : takes what it tells while it works; bytes as bytes.
+        """
         with self._busy:
             connection = self._sent((name, arguments))
             end, grace = time.monotonic() + seconds, float("inf")
             while True:
                 try:
-                    message = connection.recv() if connection.poll(TICK) else None
-                except (EOFError, OSError):
+                    message = _heard(connection) if connection.poll(TICK) else None
+                except (EOFError, OSError, ValueError):
                     raise self._died(stopped()) from None
                 if message is not None:
                     kind, value = message
@@ -128,6 +138,8 @@ class Hand:
     def _died(self, expected: bool) -> Exception:
         process = self.process
         assert process is not None  # it was asked for something
+        process.join(GRACE)
+        process.kill()  # where it lives, it answered nonsense
         process.join()
         code = process.exitcode or 0
         self.kill()
@@ -167,7 +179,26 @@ def serve(connection: Connection, memory: int | None, skills: dict[str, Callable
             if request == STOP:  # for what is done already
                 continue
             name, arguments = request
-            connection.send(_answer(skills[name], arguments, connection))
+            _send(connection, *_answer(skills[name], arguments, connection))
+
+
+def _send(connection: Connection, kind: str, value: Any) -> None:
+    if isinstance(value, bytes):
+        for at in range(0, len(value), PIECE):
+            connection.send_bytes(b'["data", null]')
+            connection.send_bytes(value[at : at + PIECE])
+    else:
+        connection.send_bytes(json.dumps((kind, value)).encode())
+
+
+def _heard(connection: Connection) -> tuple[str, Any]:
+    """An answer. Raises ValueError where it is none."""
+    kind, value = json.loads(connection.recv_bytes(LONGEST))
+    if kind == "data":
+        return "told", connection.recv_bytes(PIECE)
+    if not isinstance(kind, str) or (kind == "refused" and not isinstance(value, dict)):
+        raise ValueError("no answer")
+    return kind, value
 
 
 def _answer(skill: Callable[..., Any], arguments: tuple[Any, ...], connection: Connection) -> tuple[str, Any]:
@@ -179,7 +210,7 @@ def _answer(skill: Callable[..., Any], arguments: tuple[Any, ...], connection: C
             connection.recv()
             raise Stopped
         if message is not None:
-            connection.send(("told", message))
+            _send(connection, "told", message)
 
     try:
         return "done", skill(tell, *arguments)
@@ -217,6 +248,14 @@ def _limit(memory: int | None) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     except (ImportError, ValueError, OSError):  # Windows, or a lower limit already
         pass
+
+
+def write_nothing() -> None:
+    """From here on this process cannot write to files, where the system has such a limit."""
+    with contextlib.suppress(ImportError, ValueError, OSError):  # Windows
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 
 def _follow_parent() -> None:

@@ -129,7 +129,7 @@ async def _received(request: Request, here: Server, path: Path) -> None:
 async def _taken(here: Server, me: Client, upload: Upload) -> FileInfo:
     """Look at a picture that has come in, and keep it if it is one."""
     try:
-        found = await here.read(me, "look", upload.path, upload.view_path, here.settings.pixels, names=upload.names)
+        found = await here.drawn(me, upload.view_path, "look", upload.path, here.settings.pixels, names=upload.names)
     except BaseException:
         here.store.drop(upload)
         raise
@@ -156,7 +156,7 @@ async def file_preview(id: Id, here: Here, me: Me, most: Most = display.LARGEST,
     if min(most, max(upload.told["width"], upload.told["height"])) > display.LARGEST:
         path = upload.large_path
         if not path.exists():
-            await here.read(me, "show", upload.path, path, upload.view, LARGEST_SIDE, names=upload.names)
+            await here.drawn(me, path, "show", upload.path, upload.view, LARGEST_SIDE, names=upload.names)
     return await run_in_threadpool(picture, path, most, lasting=True)
 
 
@@ -208,7 +208,7 @@ async def _kernel_file(request: Request, here: Server, me: Client, name: str) ->
         values = await here.read(me, "kernel", path, WIDEST, names=Names({path: name}, here.store.folder))
     finally:
         path.unlink(missing_ok=True)
-    return values, f"psf {name}", {"kind": "file", "name": name}
+    return np.array(values, np.float64), f"psf {name}", {"kind": "file", "name": name}
 
 
 def _built(body: bytes) -> _Kernel:

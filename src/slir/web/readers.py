@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
 from slir.web import work
-from slir.web.crew import Hand
+from slir.web.crew import Hand, ignore
 
 READERS = 3
 MEMORY = 4 * 2**30
@@ -39,14 +40,19 @@ class Readers:
         """Start one now, so that nobody waits for it later."""
         self.hands[0].start()
 
-    async def ask(self, address: str, skill: str, *arguments: Any, size: int) -> Any:
-        """What a process answers when its turn comes; `Refused` where it takes too long. size : bytes of the files."""
+    async def ask(
+        self, address: str, skill: str, *arguments: Any, size: int, tell: Callable[[Any], Any] = ignore
+    ) -> Any:
+        """What a process answers when its turn comes; `Refused` where it takes too long.
+
+        size : bytes of the files. tell : takes what it tells, in another thread.
+        """
         while not self._idle or self._busy[address] >= self._share:
             await self._bell.wait()
         hand = self._idle.pop()
         self._busy[address] += 1
         try:
-            return await run_in_threadpool(hand.ask, skill, *arguments, seconds=SECONDS + size / PACE)
+            return await run_in_threadpool(hand.ask, skill, *arguments, seconds=SECONDS + size / PACE, tell=tell)
         finally:
             self._idle.append(hand)
             self._busy[address] -= 1

@@ -145,7 +145,7 @@ async def preview(
         if min(most, max(run.result["width"], run.result["height"])) > display.LARGEST:
             path = run.large_path
             if not path.exists():
-                await here.read(me, "show", run.job.output, path, run.upload.view, LARGEST_SIDE, names=run.names)
+                await here.drawn(me, path, "show", run.job.output, run.upload.view, LARGEST_SIDE, names=run.names)
         return await run_in_threadpool(picture, path, most, lasting=True)
     path = work.preview_of(run.folder, run.preview if stage is None else stage)
     return await run_in_threadpool(picture, path, most)

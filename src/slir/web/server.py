@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +16,7 @@ from starlette.responses import Response
 
 from slir.web import display
 from slir.web.bench import Bench
-from slir.web.crew import Refused
+from slir.web.crew import Refused, ignore
 from slir.web.display import View
 from slir.web.problems import Names, Problem, disk_full
 from slir.web.readers import Readers
@@ -43,11 +45,13 @@ class Server:
         readers.start()
         return Server(settings, Store(folder, settings, bench.uses), bench, readers)
 
-    async def read(self, me: Client, skill: str, *arguments: Any, names: Names) -> Any:
+    async def read(
+        self, me: Client, skill: str, *arguments: Any, names: Names, tell: Callable[[Any], Any] = ignore
+    ) -> Any:
         """Have a reader do something with files of a client's. What it refuses is a problem."""
         size = sum(size_of(path) for path in names.called)
         try:
-            return await self.readers.ask(me.address, skill, *arguments, size=size)
+            return await self.readers.ask(me.address, skill, *arguments, size=size, tell=tell)
         except Refused as refusal:
             fields = dict(refusal.problem)
         raise Problem.of(fields, names)
@@ -56,10 +60,22 @@ class Server:
         """A plane of a stack as a PNG. It is made anew each time, so that a long stack does not fill the disk."""
         made = self.store.folder / "files" / f"{new_id()}.plane.png"
         try:
-            await self.read(me, "show", path, made, view, min(most, LARGEST_SIDE), plane, names=names)
+            await self.drawn(me, made, "show", path, view, min(most, LARGEST_SIDE), plane, names=names)
             return await run_in_threadpool(picture, made, most, lasting=True)
         finally:
             made.unlink(missing_ok=True)
+
+    async def drawn(self, me: Client, path: Path, skill: str, *arguments: Any, names: Names) -> Any:
+        """The answer of a reader that makes a picture, which is kept at `path`, whole or not at all."""
+        part = path.with_suffix(f".{new_id()}.part")
+        try:
+            with open(part, "xb") as file:
+                answer = await self.read(me, skill, *arguments, names=names, tell=file.write)
+            os.replace(part, path)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+        return answer
 
     def check_room(self, more: int) -> None:
         """Raise a problem where the disk could not take so many bytes more, even without any results."""

@@ -1,7 +1,7 @@
 """What the processes of the crew do: one reads what clients send, others restore.
 
 Every function's first argument is `tell`: it sends something to the server, and raises `Stopped` when the work is no
-longer wanted.
+longer wanted. What is sent, and what functions return, is JSON; `tell` takes bytes too.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 from slir import io
 from slir.files import jobs
 from slir.files.jobs import Job, Outcome, Watch, run
+from slir.io.codecs import leave_out_rare_codecs
 from slir.io.picture import range_of
 from slir.web import crew, display, trust
 from slir.web.crops import preview
@@ -33,8 +34,8 @@ PREVIEWS = 12
 # --- The reader: everything that decodes a client's file, but for restoring it -------------------------------------
 
 
-def look(tell: Tell, path: Path, view_path: Path, most_pixels: int) -> dict[str, Any]:
-    """What an image file holds, decoded once so that damage is found now; and a picture of it into `view_path`."""
+def look(tell: Tell, path: Path, most_pixels: int) -> dict[str, Any]:
+    """What an image file holds, decoded once so that damage is found now; tells a picture of it, as PNG."""
     with io.open_source(path) as source:
         head = source.head
         height, width = head.size
@@ -48,7 +49,7 @@ def look(tell: Tell, path: Path, view_path: Path, most_pixels: int) -> dict[str,
             tell()
             source.read(plane)
     view = display.view_of(pixels)
-    display.keep(view_path, display.reduced(view.shown(pixels), display.LARGEST))
+    tell(display.png(display.reduced(view.shown(pixels), display.LARGEST)))
     holes = pixels.dtype.kind == "f" and not np.isfinite(pixels).all()
     return {
         "width": width,
@@ -64,20 +65,24 @@ def look(tell: Tell, path: Path, view_path: Path, most_pixels: int) -> dict[str,
     }
 
 
-def show(tell: Tell, path: Path, view_path: Path, view: View, most: int, plane: int = 0) -> None:
-    """A plane of an image file, as a picture for display."""
+def show(tell: Tell, path: Path, view: View, most: int, plane: int = 0) -> None:
+    """Tells a plane of an image file, as PNG."""
+    tell(display.png(_shown(path, view, most, plane)))
+
+
+def _shown(path: Path, view: View, most: int, plane: int = 0) -> np.ndarray:
     with io.open_source(path) as source:
         pixels = source.read(plane).pixels
-    display.keep(view_path, display.reduced(view.shown(pixels), most))
+    return display.reduced(view.shown(pixels), most)
 
 
-def kernel(tell: Tell, path: Path, widest: int) -> np.ndarray:
-    """A blur kernel from a file."""
+def kernel(tell: Tell, path: Path, widest: int) -> list[list[float]]:
+    """The rows of a blur kernel from a file."""
     found = io.read_psf(path)
     if max(found.shape) > widest:
         detail = f"It has {found.shape[1]} × {found.shape[0]} pixels; the limit is {widest} × {widest}."
         raise Problem(413, "The kernel is too large", detail, argument="psf", remedy="Crop it to its support.")
-    return found
+    return found.tolist()
 
 
 def mask(tell: Tell, path: Path, size: tuple[int, int]) -> float:
@@ -102,6 +107,8 @@ def values(tell: Tell, paths: list[Path], plane: int, row: int, col: int) -> lis
 
 
 def serve_reader(connection: Connection, memory: int | None) -> None:
+    crew.write_nothing()
+    leave_out_rare_codecs()
     skills: dict[str, Callable[..., Any]] = {
         "look": look,
         "show": show,
@@ -180,7 +187,7 @@ def restore(tell: Tell, job: Job, folder: Path, view: View, trusted: bool) -> di
             trust.remember(folder, result)
 
     outcome = run(job, watch=Watch(previews.progress, previews.observe, keep))
-    show(tell, job.output, folder / "view.png", view, display.LARGEST)
+    display.keep(folder / "view.png", _shown(job.output, view, display.LARGEST))
     return trust.plain(_found(outcome, job) | finds)
 
 
@@ -233,6 +240,7 @@ def _unit(outcome: Outcome, job: Job) -> str:
 
 def serve_restorer(connection: Connection, memory: int | None) -> None:
     # Before memory is limited: where there is too little to begin with, libraries look for it for ever.
+    leave_out_rare_codecs()
     import scipy.linalg  # noqa: F401
     import torch  # noqa: F401
 
