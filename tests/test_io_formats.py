@@ -1,6 +1,7 @@
 """Formats of phones, of old programs and of printers: BMP, AVIF, HEIC, CMYK JPEG."""
 
 import io as streams
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from PIL import Image, ImageCms
 
 from slir import io
 from slir.errors import FileError
+from slir.files import gather
+from slir.files.jobs import Job, run
 from slir.io import Meta, Picture, Resolution, jpeg
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -125,6 +128,22 @@ def test_heic_of_ten_bits_has_sixteen() -> None:
 def test_heic_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"slir reads HEIF but does not write it. Write a\.png instead"):
         io.write(tmp_path / "a.heic", Picture(ramp(), -1))
+
+
+def test_results_of_heic_are_png(tmp_path: Path) -> None:
+    pytest.importorskip("pi_heif")
+    (tmp_path / "in").mkdir()
+    shutil.copy(REFERENCE / "turned.heic", tmp_path / "in" / "a.HEIC")
+    io.write(tmp_path / "in" / "b.tiff", Picture(ramp(), -1))
+    found = gather.pairs([tmp_path / "in"], tmp_path / "out")
+    assert [pair.output.name for pair in found] == ["a.png", "b.tiff"]
+    assert [pair.output.name for pair in gather.pairs([tmp_path / "in"], tmp_path / "out", form="tif")] == [
+        "a.tif",
+        "b.tif",
+    ]
+    (tmp_path / "out").mkdir()
+    run(Job("denoise", found[0].image, found[0].output, sigma=0))
+    assert io.read(found[0].output).pixels.shape == (32, 24, 3)
 
 
 def test_without_its_package_heic_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

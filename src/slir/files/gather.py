@@ -15,7 +15,7 @@ from pathlib import Path
 
 from slir.errors import FileError, InputError
 from slir.files.staging import ERROR_MAPS, INTERVALS, SIDECAR, sidecar_of
-from slir.io import EXTENSIONS, is_image_name
+from slir.io import EXTENSIONS, is_image_name, result_suffix
 
 _WILD = "*?["
 
@@ -90,7 +90,7 @@ def search(
     passed: list[Passed] = []
     for place in inputs:
         for image, name in _images(place, recursive=recursive, output=folder, passed=passed):
-            target = name if form is None else name.with_suffix(suffix_of(form))
+            target = name.with_suffix(result_suffix(name) if form is None else suffix_of(form))
             found.append(Pair(image, folder / target, name))
     if not found:
         raise FileError(inputs[0], "is no image", f"slir restores {', '.join(EXTENSIONS)}.")

@@ -1,7 +1,7 @@
 """Files to arrays and back, with nothing lost on the way."""
 
 from slir.io.atomic import whole_file
-from slir.io.images import EXTENSIONS, check_output, create, is_image_name, open_source, read, write
+from slir.io.images import EXTENSIONS, check_output, create, is_image_name, open_source, read, result_suffix, write
 from slir.io.kernels import read_psf
 from slir.io.masks import open_mask, read_mask
 from slir.io.picture import Head, Meta, Picture, Resolution
@@ -21,6 +21,7 @@ __all__ = [
     "Head",
     "check_output",
     "is_image_name",
+    "result_suffix",
     "read_psf",
     "read_mask",
     "open_mask",

@@ -16,7 +16,10 @@ from slir.io.sink import Sink, WholeSink
 from slir.io.source import Source, WholeSource, read_bytes
 from slir.io.tiff_sink import TiffSink
 
-__all__ = ["read", "write", "open_source", "create", "check_output", "is_image_name", "read_bytes", "EXTENSIONS"]
+__all__ = [
+    "read", "write", "open_source", "create", "check_output", "is_image_name", "result_suffix", "read_bytes",
+    "EXTENSIONS",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,7 @@ class Format:
     create : a path, what the file is to hold, and lines of history -> Sink.
     refusal : why the format cannot hold such a picture, or None where it can.
     stacks : whether a file can hold more than one plane.
+    written_as : the suffix of results where the format itself is not written.
     package, extra : what must be installed, and the extra of slir that does it.
     """
 
@@ -38,6 +42,7 @@ class Format:
     create: Callable[[Path, Head, Sequence[str]], Sink]
     refusal: Callable[[Head], str | None]
     stacks: bool = False
+    written_as: str = ""
     package: str = ""
     extra: str = ""
 
@@ -91,6 +96,7 @@ FORMATS = (
         lambda path: WholeSource(path, heif.NAME, heif.begin),
         heif.create,
         heif.refusal,
+        written_as=".png",
         package="pi_heif",
         extra="heif",
     ),
@@ -219,6 +225,12 @@ def check_output(path: str | os.PathLike[str], what: Picture | Source | Head | N
 def is_image_name(path: str | os.PathLike[str]) -> bool:
     """Whether a file's suffix is that of a format that can be read."""
     return Path(path).suffix.lower() in EXTENSIONS
+
+
+def result_suffix(path: str | os.PathLike[str]) -> str:
+    """The suffix of what an image of this name becomes: its own, but where its format is not written."""
+    suffix = Path(path).suffix
+    return next((form.written_as for form in FORMATS if suffix.lower() in form.extensions), "") or suffix
 
 
 def _refusal(form: Format, head: Head) -> str | None:

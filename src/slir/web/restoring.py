@@ -15,6 +15,7 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 
 from slir.errors import InputError, SlirError
 from slir.files.jobs import NAN, Job
+from slir.io import result_suffix
 from slir.web import display, trust, work
 from slir.web.events import events
 from slir.web.files import Most, Plane, check_below, check_plane
@@ -40,7 +41,7 @@ async def begin(asked: JobRequest, here: Here, me: Me) -> JobStarted:
         id,
         me,
         upload,
-        job_of(asked, upload, folder / f"{id}{upload.path.suffix}", here, me),
+        job_of(asked, upload, folder / f"{id}{result_suffix(upload.path)}", here, me),
         folder,
         asked.model_dump(exclude_none=True),
         trusted=asked.error_map,

@@ -10,6 +10,7 @@ from typing import Any
 
 from slir.files.jobs import Job
 from slir.files.staging import sidecar_of
+from slir.io import result_suffix
 from slir.web.crew import Hand
 from slir.web.problems import Names
 from slir.web.store import Client, Upload
@@ -71,7 +72,7 @@ class Run:
     def result_name(self) -> str:
         """ "night.png" -> "night-denoised.png"."""
         name = Path(self.upload.name)
-        return f"{name.stem}-{_ENDINGS[self.job.task]}{name.suffix}"
+        return f"{name.stem}-{_ENDINGS[self.job.task]}{result_suffix(name)}"
 
     @property
     def names(self) -> Names:

@@ -32,7 +32,7 @@ export function watchForFiles(take, takePsf) {
 
 const NAMES = {
   jpg: "JPEG", jpe: "JPEG", jpeg: "JPEG", jfif: "JPEG", tif: "TIFF", tiff: "TIFF", btf: "TIFF", tf8: "TIFF", webp: "WebP",
-  fit: "FITS", fts: "FITS", fz: "FITS", zarr: "OME-Zarr",
+  dib: "BMP", heif: "HEIC", hif: "HEIC", fit: "FITS", fts: "FITS", fz: "FITS", zarr: "OME-Zarr",
 };
 
 /** The kinds of files, each once, as people write them. */
