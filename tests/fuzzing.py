@@ -138,7 +138,7 @@ def use_kernel(path: Path) -> None:
 def use_sidecar(path: Path) -> None:
     sidecar = sidecars.load(path)
     job = sidecar.job()
-    for look in (sidecar.changes, sidecar.other_versions, sidecar.error_maps, sidecar.map_hashes):
+    for look in (sidecar.changes, sidecar.other_versions, sidecar.maps, sidecar.map_hashes):
         look()
     sidecar.is_own_output()
     sidecars.settings(job)

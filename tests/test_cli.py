@@ -334,7 +334,7 @@ def test_an_image_may_replace_itself(photo, calls):
 
 def test_bad_outputs_are_told_before_the_work(photo, tmp_path, calls):
     io.write(tmp_path / "deep.png", Picture(squares().astype(np.uint16)))
-    assert "unknown suffix" in fails("denoise", photo, "-o", tmp_path / "out.bmp")
+    assert "unknown suffix" in fails("denoise", photo, "-o", tmp_path / "out.gif")
     assert "is a file, not a folder" in fails("denoise", photo, "-o", photo / "out.png")
     assert "Write out.png instead" in fails("denoise", tmp_path / "deep.png", "-o", tmp_path / "out.jpg")
     assert "no suffix" in fails("denoise", photo, "-o", tmp_path / "out")

@@ -572,9 +572,9 @@ BAD: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     "psf empty": (lambda: Blur(np.ones((0, 3))), ("psf", "non-empty", "(0, 3)", "Pass")),
     "psf words": (lambda: Blur("motion"), ("psf",)),  # type: ignore[arg-type]
     "border": (lambda: Blur([[1.0]], "zero"), ("border", "unknown, circular, reflect", "'zero'", "Pick")),  # type: ignore[arg-type]
-    "factor 0": (lambda: Downsample(0), ("factor", "whole number", "0", "Resize")),
-    "factor 1.5": (lambda: Downsample(1.5), ("factor", "whole number", "1.5", "Resize")),  # type: ignore[arg-type]
-    "factor -2": (lambda: Downsample(-2), ("factor", "whole number", "-2", "Resize")),
+    "factor 0": (lambda: Downsample(0), ("factor", "whole number", "0", "slir.upsample")),
+    "factor 1.5": (lambda: Downsample(1.5), ("factor", "whole number", "1.5", "slir.upsample")),  # type: ignore[arg-type]
+    "factor -2": (lambda: Downsample(-2), ("factor", "whole number", "-2", "slir.upsample")),
     "factor nan": (lambda: Downsample(float("nan")), ("factor", "whole number", "nan")),  # type: ignore[arg-type]
     "factor inf": (lambda: Downsample(float("inf")), ("factor", "whole number", "inf")),  # type: ignore[arg-type]
     "factor none": (lambda: Downsample(None), ("factor", "whole number", "None")),  # type: ignore[arg-type]

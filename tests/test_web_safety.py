@@ -737,7 +737,7 @@ def test_answers_of_readers_are_never_unpickled(tmp_path, serve):
     try:
         with pytest.raises(crew.Refused) as caught:
             hand.ask("look", tmp_path / "harm", seconds=60)
-        assert caught.value.problem["title"] == "The process that worked on it died"
+        assert caught.value.problem["title"] == "The worker process died"
         assert not (tmp_path / "harm").exists()
     finally:
         hand.end()
@@ -776,3 +776,21 @@ def test_rare_codecs_are_left_out_where_the_environment_says_so(tmp_path, monkey
                     slir_io.read(path)
             else:
                 slir_io.read(path)
+
+
+def test_a_disk_that_is_full_while_a_picture_is_told_spoils_no_later_answer(tmp_path):
+    tifffile.imwrite(tmp_path / "a.tif", np.random.default_rng(0).integers(0, 255, (1500, 1500)).astype(np.uint8))
+
+    def full(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    hand, told = crew.Hand(work.serve_reader), []
+    try:
+        with pytest.raises(OSError, match="No space left"):
+            hand.ask("look", tmp_path / "a.tif", 10**7, tell=full)
+        assert hand.ask("look", tmp_path / "a.tif", 10**7, tell=told.append)["width"] == 1500
+        assert len(told) > 1
+        assert Image.open(io.BytesIO(b"".join(told))).size == (1500, 1500)
+    finally:
+        hand.end()
+        hand.kill()

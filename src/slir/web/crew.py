@@ -97,7 +97,11 @@ class Hand:
                         raise Refused(value)
                     if kind == "stopped":
                         raise Stopped
-                    tell(value)
+                    try:
+                        tell(value)
+                    except BaseException:
+                        self.kill()  # or its other answers would be taken for those to the next request
+                        raise
                 now = time.monotonic()
                 if stopped() and grace == float("inf"):
                     grace = now + GRACE
