@@ -57,6 +57,7 @@ test: $(VENV)/installed-release $(VENV)/chromium
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache >/dev/null || $(BIN)/lint-imports --no-cache
 	@$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 	@$(MAKE) --no-print-directory check-wheel
 

@@ -276,7 +276,9 @@ def test_a_bug_costs_one_file(tree, quick, tmp_path, monkeypatch):
 def test_failures_name_the_file_and_the_option(tree, quick, tmp_path):
     tifffile.imwrite(tree / "f.tif", np.ones((20, 20), np.float32), metadata=None)
     result = run("denoise", tree, "-o", tmp_path / "out", "-j", 1, code=1)
-    assert result.stderr.splitlines()[-1].startswith(f"error: {tree / 'f.tif'}: --data-range must be given for an image of floats")
+    assert result.stderr.splitlines()[-1].startswith(
+        f"error: {tree / 'f.tif'}: --data-range must be given for an image of floats"
+    )
     reports = batch.run([Job("denoise", tree / "f.tif", tmp_path / "f.tif")])
     assert next(reports).reason.startswith(f"{tree / 'f.tif'}: data_range must be given")
 

@@ -39,7 +39,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slir.compute import pick_device, retry_on_oom
+from slir.compute import is_lazy, pick_device, retry_on_oom
 from slir.errors import InputError, SlirError, SlirWarning
 from slir.estimator.loop import Restoration
 from slir.estimator.tiling import restore_tiled
@@ -56,7 +56,6 @@ from slir.preprocessing.arrays import (
     as_numpy,
     canvas,
     check_filled,
-    is_lazy,
     refuse_masked,
 )
 from slir.preprocessing.treatment import Restored, Treatment, settle

@@ -13,13 +13,13 @@ from slir.compute import pick_device
 from slir.defaults import default_model
 from slir.errors import InputError
 from slir.estimator.tiling import Piece, scaled
-from slir.estimator.windows import Decision, decide_once, restore_window
 from slir.files.jobs import using_threads
 from slir.files.streams import covered
 from slir.model import Model
 from slir.operators import Mask, Operator
 from slir.operators.base import Shape
 from slir.preprocessing.arrays import DataRange
+from slir.preprocessing.windows import Decision, decide_once, restore_window
 
 
 @dataclass

@@ -20,13 +20,13 @@ from slir.cluster.folder import Folder, Tile
 from slir.cluster.process import check_release, settle_in
 from slir.errors import FileError, SlirError
 from slir.estimator.tiling import Piece
-from slir.estimator.windows import Decision
 from slir.files import streams
 from slir.files.jobs import Job, open_missing, using_threads, work_of
 from slir.files.warning_log import caught
 from slir.io import Picture
 from slir.model import Model
 from slir.outcome import Uncertainty
+from slir.preprocessing.windows import Decision
 
 
 @dataclass(frozen=True, eq=False)

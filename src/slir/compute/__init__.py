@@ -1,7 +1,7 @@
 """Memory and devices: the only place that knows how much fits where."""
 
 from slir.compute.chunks import chunks
-from slir.compute.devices import pick_device
+from slir.compute.devices import is_lazy, pick_device
 from slir.compute.memory import (
     columns_in_cache,
     memory_for_tiles,
@@ -27,4 +27,5 @@ __all__ = [
     "one_thread",
     "cuda_graph_cached",
     "pick_device",
+    "is_lazy",
 ]

@@ -1,6 +1,9 @@
-"""Which device to compute on."""
+"""Where to compute: devices, and arrays that are computed elsewhere."""
 
 from __future__ import annotations
+
+import sys
+from typing import Any
 
 import torch
 
@@ -19,3 +22,9 @@ def pick_device(device: str | torch.device | None) -> torch.device:
         remedy = "Install a CUDA build of torch, or pass device='cpu'."
         raise InputError("device", "be a device that this machine has", repr(str(device)), remedy)
     return chosen
+
+
+def is_lazy(image: Any) -> bool:
+    """Whether an array is one of Dask. Dask is not imported to find that out."""
+    dask = sys.modules.get("dask.array")
+    return dask is not None and isinstance(image, dask.Array)

@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from slir.compute import is_lazy
+from slir.estimator.admm import Dual
 from slir.estimator.start import smooth_start
 from slir.estimator.state import State
 from slir.kernel.cell_ridge import CellRidgeStage
 from slir.model import AnyStage, ImageQuadratic, Model, Stage, aggregate
 from slir.operators import Identity, Mask, Operator
-from slir.preprocessing.arrays import is_lazy
-from slir.solvers.admm import Dual
 from slir.solvers.solution import Solution, Verdict
 from slir.solvers.system import System
 from slir.trust.intervals import log_square

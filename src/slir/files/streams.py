@@ -22,7 +22,6 @@ from slir import tasks
 from slir.compute import pick_device
 from slir.errors import InputError, SlirWarning
 from slir.estimator.tiling import Piece, cut, scaled, tile_side
-from slir.estimator.windows import Decision, RestoredWindow, decide_once, restore_window
 from slir.files.warning_log import about_plane
 from slir.io import Picture, Sink, Source
 from slir.model import Model
@@ -31,6 +30,7 @@ from slir.operators import Downsample, Identity, Mask, Operator
 from slir.outcome import UNTOUCHED, Uncertainty
 from slir.preprocessing.arrays import DataRange
 from slir.preprocessing.treatment import Restored, Treatment, sample
+from slir.preprocessing.windows import Decision, RestoredWindow, decide_once, restore_window
 
 if TYPE_CHECKING:
     from slir.trust.explain import Explanation

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from dataclasses import dataclass
 from os import PathLike
@@ -23,12 +22,6 @@ DataRange = float | tuple[float, float] | None
 
 FILLED = 1e-3
 """Share of the range of its type that an image of more than 16 bits fills at least where that range is meant."""
-
-
-def is_lazy(image: Any) -> bool:
-    """Whether this is an array of Dask. Dask is not imported to find that out."""
-    dask = sys.modules.get("dask.array")
-    return dask is not None and isinstance(image, dask.Array)
 
 
 def refuse_masked(image: Any, argument: str = "image") -> None:
