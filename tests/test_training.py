@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -14,6 +15,7 @@ import torch
 from PIL import Image
 
 import slir
+from slir.defaults import demo_picture
 from slir.estimator.loop import restore
 from slir.io.models import load_kernel
 from slir.kernel.learnt import TASKS
@@ -22,6 +24,7 @@ from slir.operators import Blur, Downsample, Mask, Operator
 TRAINING = Path(__file__).parent.parent / "training"
 sys.path.insert(0, str(TRAINING))
 
+import camera  # noqa: E402
 import degradations  # noqa: E402
 import losses  # noqa: E402
 import torus  # noqa: E402
@@ -104,6 +107,46 @@ def test_noise_has_the_level_that_it_says() -> None:
     assert added.shape == level.shape
     assert float((added.square().mean((1, 2, 3)) / level.square().mean((1, 2, 3)) - 1).abs().max()) < 0.25
     assert float(level.max()) <= degradations.LARGEST_SIGMA
+
+
+def colour_picture(side: int = 96) -> torch.Tensor:
+    """Smooth colours with edges: (1, 3, side, side) in [0, 1]."""
+    rows = torch.linspace(0, 3, side)
+    waves = torch.stack([0.5 + 0.3 * torch.sin(rows[:, None] * (1 + c) + rows * (2 - c)) for c in range(3)])
+    waves[:, side // 3 : side // 2, side // 4 : side // 2] = torch.tensor([0.8, 0.2, 0.3])[:, None, None]
+    return waves[None]
+
+
+@pytest.mark.parametrize(("quality", "subsampled"), [(20, False), (75, True), (92, False)])
+def test_jpeg_of_training_loses_what_jpeg_loses(quality: int, subsampled: bool) -> None:
+    clean = torch.from_numpy(demo_picture()[:96, :96]).permute(2, 0, 1)[None] / 255
+    ours = camera.jpeg_at_corner(clean, torch.full((1, 1, 1, 1), float(quality)), torch.full((1, 1, 1, 1), subsampled))
+    stored = io.BytesIO()
+    pixels = (255 * clean[0]).round().byte().permute(1, 2, 0).numpy()
+    Image.fromarray(pixels).save(stored, "JPEG", quality=quality, subsampling=2 if subsampled else 0)
+    theirs = torch.from_numpy(np.array(Image.open(stored))).permute(2, 0, 1)[None] / 255
+    lost, expected, between = (
+        float(difference.square().mean().sqrt()) for difference in (ours - clean, theirs - clean, ours - theirs)
+    )
+    assert lost == pytest.approx(expected, rel=0.1)
+    assert between < 0.6 * expected
+
+
+def test_demosaicking_keeps_plain_colours() -> None:
+    plain = torch.tensor([0.2, 0.5, 0.9]).view(1, 3, 1, 1).expand(-1, -1, 16, 16)
+    torch.testing.assert_close(camera.demosaic(plain, torch.zeros(1, 1, 1, 1)), plain)
+
+
+def test_noise_of_cameras_is_coarse_and_leaves_the_truth_alone() -> None:
+    torch.manual_seed(1)
+    y, truth = camera.camera(colour_picture().expand(24, -1, -1, -1))
+    assert float(y.min()) >= 0
+    assert float(y.max()) <= 1
+    noise = y - truth
+    beside = (noise[..., 1:] * noise[..., :-1]).mean() / noise.square().mean()
+    assert float(beside) > 0.15  # white noise has 0
+    assert 1 / 255 < float(noise.square().mean().sqrt()) < 30 / 255
+    assert float(noise.mean().abs()) < 2 / 255
 
 
 def test_pictures_of_many_kinds_stay_in_range_but_for_points_of_light() -> None:

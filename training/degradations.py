@@ -11,6 +11,7 @@ from multiprocessing import get_context
 import numpy as np
 import torch
 import torch.nn.functional as F
+from camera import camera, jpeg
 from torch import Tensor
 from torus import Blurs, Downsamplings, Masks, Operators
 
@@ -34,6 +35,51 @@ DRAWINGS = 0.1
 
 FAINT = 0.35
 """Share of the crops whose noise level is log-uniform, over three orders of magnitude."""
+
+
+CAMERA, JPEG = 0.2, 0.08
+"""Shares of the crops to denoise whose noise is that of a camera, and of JPEG alone."""
+
+AROUND = 31
+"""Side of the squares over which the level of such noise is told."""
+
+
+def noisy(clean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(y, truth, level): pictures with added noise, as a camera stores them, or compressed."""
+    sizes = [int(len(clean) * share + torch.rand(())) for share in (CAMERA, JPEG)]
+    taken, compressed, rest = clean.split([*sizes, len(clean) - sum(sizes)])
+    parts = [with_noise(rest)]
+    parts += [with_camera_noise(taken)] if len(taken) else []
+    parts += [with_jpeg(compressed)] if len(compressed) else []
+    y, truth, level = (torch.cat(part) for part in zip(*parts))
+    return y, truth, level
+
+
+def with_camera_noise(clean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    y, truth = camera(clean)
+    return y, truth, local_level(y - truth)
+
+
+def with_jpeg(clean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    truth = clean.clamp(0, 1)
+    y = jpeg(truth)
+    return y, truth, local_level(y - truth)
+
+
+def with_noise(clean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(y, truth, level) of added noise. A tenth of the pictures are clipped to [0, 1] and rounded to 8 bits."""
+    chosen = torch.rand((len(clean), 1, 1, 1), device=clean.device) < 0.1
+    clean = torch.where(chosen, clean.clamp(max=1), clean)
+    added, level = noise(clean)
+    y = clean + added
+    return torch.where(chosen, (255 * y).round().clamp(0, 255) / 255, y), clean, level
+
+
+def local_level(error: Tensor, unsure: float = 0.15) -> Tensor:
+    """Root mean square of an error in squares around each pixel, off by a factor that is about 1 (unsure: how far)."""
+    mean = F.avg_pool2d(error.square(), AROUND, stride=1, padding=AROUND // 2, count_include_pad=False)
+    factor = torch.exp(unsure * torch.randn((len(error), 1, 1, 1), device=error.device))
+    return factor * mean.sqrt()
 
 
 def noise(clean: Tensor) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
-from degradations import Bank, noise
+from degradations import Bank, noisy
 from torch import Tensor
 from torus import Operators
 
@@ -35,12 +35,8 @@ def size(error: Tensor, blend: Tensor) -> Tensor:
 
 
 def denoising(net: KernelNetwork, clean: Tensor, blend: Tensor) -> Tensor:
-    """One stage, B the identity. A tenth of the pictures are clipped to [0, 1] and rounded to 8 bits."""
-    stored = torch.rand((len(clean), 1, 1, 1), device=clean.device) < 0.1
-    clean = torch.where(stored, clean.clamp(max=1), clean)
-    added, level = noise(clean)
-    y = clean + added
-    y = torch.where(stored, (255 * y).round().clamp(0, 255) / 255, y)
+    """One stage, B the identity."""
+    y, clean, level = noisy(clean)
     weight = (level.mean((1, 2, 3)) / 0.1).clamp(min=0.02) ** -0.5  # errors grow with noise: each level counts as much
     with half_precision(clean.device):
         trunk = net.trunk(y, y, torch.zeros_like(y), level)

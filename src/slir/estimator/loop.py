@@ -31,6 +31,7 @@ CHI2_THRESHOLD = 1.6
 """Times its variance that noise hardly ever reaches in such a square, of 49 pixels: four standard deviations."""
 
 Progress = Callable[[int, int, str], None]
+Sigma = float | Sequence[float] | Tensor | Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def restore(
     operator: Operator,
     model: Model,
     *,
-    sigma: float | Sequence[float] = 0.0,
+    sigma: Sigma = 0.0,
     generator: torch.Generator | None = None,
     progress: Progress | None = None,
     observe: Callable[[int, Tensor], None] | None = None,
@@ -68,7 +69,9 @@ def restore(
     """Restore one plane y (h, w) with values in [0, 1], seen through `operator`, by the stages of `model`.
 
     y: a model with a learnt kernel also takes channels (C, h, w), which it restores together.
-    sigma: of the noise, range 1; one for each channel. The paper's stages were fitted to one noise level.
+    sigma: of the noise, range 1; one for each channel. Where B is the identity, a learnt kernel takes the level of each
+        pixel too: a tensor of y's shape, or a function that gives it from y. The paper's stages were fitted to one
+        noise level.
     observe: called as observe(t, x) with the estimate before stage t, and once more with the last one. With a learnt
         kernel that is z, the average of the patches.
     errors: give the error to expect at each pixel (`slir.trust`).
@@ -100,12 +103,16 @@ def restore(
     if observe:
         observe(len(model.stages), state.x)
     squares = operator.residual(state.y, state.x).square().mean((-2, -1)) / operator.observed_fraction
-    error = expected_error_map(state, model, exact=not bool(torch.as_tensor(sigma).any())) if errors else None
+    error = expected_error_map(state, model, exact=not bool(torch.as_tensor(state.sigma).any())) if errors else None
     return Restoration(state.x, stats, squares.sqrt().tolist(), error)
 
 
-def per_channel(sigma: float | Sequence[float], y: Tensor) -> Any:
-    """σ as the loop takes it: a number for a plane, (C, 1, 1) for channels."""
+def per_channel(sigma: Sigma, y: Tensor) -> Any:
+    """σ as the loop takes it: a number for a plane, (C, 1, 1) for channels, or of y's shape."""
+    if callable(sigma):
+        sigma = sigma(y)
+    if isinstance(sigma, Tensor) and sigma.shape == y.shape:
+        return sigma
     if y.ndim == 2:
         return sigma
     sigmas = torch.as_tensor(sigma, dtype=y.dtype, device=y.device).reshape(-1, 1, 1)
@@ -216,7 +223,8 @@ def residual_correction(state: State) -> Tensor:
     is hardly such a place. But stars and drawings have edges of thousands of σ.
     """
     left = state.y - state.x
-    excess = box(left.square(), AROUND).div_(state.sigma**2).sub_(CHI2_THRESHOLD).clamp_(min=0)
+    expected = torch.as_tensor(state.sigma**2).clamp(min=torch.finfo(left.dtype).tiny)
+    excess = box(left.square(), AROUND).div_(expected).sub_(CHI2_THRESHOLD).clamp_(min=0)
     return state.x + left.mul_(excess / (excess + 1))
 
 
@@ -259,7 +267,7 @@ def _x_update_each(state: State, quadratic: ImageQuadratic, stage: AnyStage) -> 
     """The same of channels, each with its own σ: (C, H, W)."""
     parts = []
     for c, (y, x, z) in enumerate(zip(state.y, state.x, state.z)):
-        one = replace(state, y=y, x=x, z=z, sigma=float(state.sigma[c]))
+        one = replace(state, y=y, x=x, z=z, sigma=float(state.sigma[c].mean()))
         parts.append(x_update(one, ImageQuadratic(quadratic.diagonal[c], quadratic.moment[c]), stage))
     solutions = [solved for solved, _ in parts]
     worst = max(solutions, key=lambda own: (own.verdict is not Verdict.CONVERGED, own.stats["steps"]))

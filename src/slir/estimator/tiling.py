@@ -7,7 +7,7 @@ where the patches of the whole image begin, so that inside the halo the same is 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import lcm
 from typing import Any
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from slir.compute import chunks, memory_for_tiles
-from slir.estimator.loop import Progress, Restoration, restore
+from slir.estimator.loop import Progress, Restoration, Sigma, restore
 from slir.kernel.network import MULTIPLE
 from slir.kernel.stage import KernelStage
 from slir.model import Model, Stage
@@ -40,7 +40,7 @@ def restore_tiled(
     operator: Operator,
     model: Model,
     *,
-    sigma: float | Sequence[float] = 0.0,
+    sigma: Sigma = 0.0,
     tile: int | None = None,
     generator: torch.Generator | None = None,
     progress: Progress | None = None,
@@ -77,7 +77,7 @@ def restore_tiled(
             y[..., *piece.seen],
             piece.operator,
             model,
-            sigma=sigma,
+            sigma=sigma[..., *piece.seen] if isinstance(sigma, Tensor) and sigma.shape == y.shape else sigma,
             generator=generator,
             progress=_share(progress, number, len(pieces)),
             errors=errors,

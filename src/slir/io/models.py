@@ -23,6 +23,8 @@ from slir.io.networks import pack_network, unpack_network
 from slir.io.trust import pack_examples, pack_trust, unpack_examples, unpack_trust
 from slir.kernel.cell_ridge import CellRidgeStage, Cells
 from slir.kernel.learnt import LearntKernel
+from slir.kernel.network import KernelNetwork
+from slir.kernel.noise_level import NoiseNetwork
 from slir.kernel.stage import KernelStage
 from slir.losses import Euclidean, Huber, Loss, Squared
 from slir.model import AnyStage, Model, Prior, Stage
@@ -77,6 +79,7 @@ def write_kernel(path: str | Path, kernel: LearntKernel) -> None:
     tensors: dict[str, Tensor] = {}
     header = {
         "network": pack_network(kernel.network, tensors),
+        "noise": kernel.noise and pack_network(kernel.noise, tensors),
         "trust": {task: pack_trust(trust, tensors, f"trust.{task}") for task, trust in kernel.trust.items()},
         "examples": pack_examples(kernel.examples, tensors),
         "provenance": kernel.provenance,
@@ -90,10 +93,11 @@ def load_kernel(path: str | Path) -> LearntKernel:
     with _making_sense(path):
         trust = {task: unpack_trust(own, tensors, f"trust.{task}") for task, own in header["trust"].items()}
         return LearntKernel(
-            unpack_network(header["network"], tensors),
+            unpack_network(KernelNetwork, header["network"], tensors),
             {task: own for task, own in trust.items() if own is not None},
             unpack_examples(header["examples"], tensors),
             header["provenance"],
+            unpack_network(NoiseNetwork, header["noise"], tensors) if header.get("noise") else None,
         )
 
 
@@ -220,7 +224,7 @@ def _model(tensors: dict[str, Any], header: dict[str, Any]) -> Model:
         weights = _typed(WEIGHTS[settings.pop("kind")], **settings)
         priors.append(Prior(banks[own["bank"]], descriptor, weights, own["view"]))
     stages: list[AnyStage] = []
-    network = unpack_network(header["network"], tensors) if "network" in header else None
+    network = unpack_network(KernelNetwork, header["network"], tensors) if "network" in header else None
     for own in header["stages"]:
         own = dict(own)
         kind = own.pop("kind", "paper")

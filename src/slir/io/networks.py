@@ -1,29 +1,32 @@
-"""The network of a learnt kernel <-> tensors in half precision, and its settings as JSON."""
+"""The networks of a learnt kernel <-> tensors in half precision, and their settings as JSON."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from slir.kernel.network import KernelNetwork
+from slir.kernel.noise_level import NoiseNetwork
 
-PREFIX = "network."
+Network = TypeVar("Network", KernelNetwork, NoiseNetwork)
+PREFIXES: dict[type, str] = {KernelNetwork: "network.", NoiseNetwork: "noise."}
 
 
-def pack_network(network: KernelNetwork, tensors: dict[str, Tensor]) -> dict[str, Any]:
+def pack_network(network: KernelNetwork | NoiseNetwork, tensors: dict[str, Tensor]) -> dict[str, Any]:
     """Adds the weights to `tensors`; returns the settings."""
     for name, weight in network.state_dict().items():
-        tensors[PREFIX + name] = weight.detach().cpu().half().contiguous()
+        tensors[PREFIXES[type(network)] + name] = weight.detach().cpu().half().contiguous()
     return dict(network.settings)
 
 
-def unpack_network(settings: dict[str, Any], tensors: dict[str, Tensor]) -> KernelNetwork:
+def unpack_network(kind: type[Network], settings: dict[str, Any], tensors: dict[str, Tensor]) -> Network:
     """The network, ready for use: weights in single precision, channels last."""
-    weights = {name.removeprefix(PREFIX): value.float() for name, value in tensors.items() if name.startswith(PREFIX)}
-    _check_size(settings, weights)
-    network = KernelNetwork(**settings)
+    prefix = PREFIXES[kind]
+    weights = {name.removeprefix(prefix): value.float() for name, value in tensors.items() if name.startswith(prefix)}
+    _check_size(kind, settings, weights)
+    network = kind(**settings)
     known = {name: weight.shape for name, weight in network.state_dict().items()}
     found = {name: weight.shape for name, weight in weights.items()}
     if known != found:
@@ -35,9 +38,15 @@ def unpack_network(settings: dict[str, Any], tensors: dict[str, Tensor]) -> Kern
     return network.requires_grad_(False).eval().to(next(iter(weights.values())).device)
 
 
-def _check_size(settings: dict[str, Any], weights: dict[str, Tensor]) -> None:
+def _check_size(kind: type, settings: dict[str, Any], weights: dict[str, Tensor]) -> None:
     """Raise ValueError where a network of these settings would be larger than its weights in the file."""
-    fine, coarse = weights["down.0.weight"], weights["down.1.weight"]
-    widths = [fine.shape[1], fine.shape[0], coarse.shape[0]]
-    if settings["widths"] != widths or not 0 <= settings["blocks"] <= len(weights):
+    if kind is NoiseNetwork:
+        first, last = weights["head.grey.weight"], weights["tail.grey.weight"]
+        right = settings == {"widths": [first.shape[0], settings["widths"][1], last.shape[1]], "length": last.shape[0]}
+        right = right and 0 < settings["widths"][1] <= sum(weight.numel() for weight in weights.values())
+    else:
+        fine, coarse = weights["down.0.weight"], weights["down.1.weight"]
+        right = settings["widths"] == [fine.shape[1], fine.shape[0], coarse.shape[0]]
+        right = right and 0 <= settings["blocks"] <= len(weights)
+    if not right:
         raise ValueError("its network's weights do not fit its settings")

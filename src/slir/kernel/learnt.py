@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slir.kernel.network import KernelNetwork
+from slir.kernel.noise_level import NoiseNetwork
 from slir.kernel.stage import STAGES, stages
 from slir.model import Model
 from slir.operators import Downsample, Identity, Mask, Operator
@@ -32,13 +33,14 @@ class LearntKernel:
     """A network with the calibrated errors of each task.
 
     trust: by name of the task. examples: patches of its training pictures, for explanations. provenance: how it was
-    learnt, as JSON.
+    learnt, as JSON. noise: what tells the noise of a picture.
     """
 
     network: KernelNetwork
     trust: dict[str, Trust] = field(default_factory=dict)
     examples: Examples | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
+    noise: NoiseNetwork | None = None
 
     def model(self, task: str) -> Model:
         """The estimator of a task: one stage where B is the identity, several elsewhere."""

@@ -90,7 +90,7 @@ class KernelStage:
         x: (H, W), channels (C, H, W), or several pictures (N, C, H, W).
         """
         shape = state.x.shape
-        x, trunk = _framed(state.x), self.network.trunk(*self.planes(state))
+        x, trunk = mirrored(state.x), self.network.trunk(*self.planes(state))
 
         def unframed(image: Tensor) -> Tensor:
             return image[..., : shape[-2], : shape[-1]].reshape(shape)
@@ -113,7 +113,7 @@ class KernelStage:
         limit = OUTSHINING * box(state.x.abs(), AROUND)
         limited = [torch.minimum(state.x, limit), torch.minimum(state.z, limit)]
         limited.append(self.residual(state).clamp(-limit, limit))
-        return [_framed(plane) for plane in (*limited, level.expand(state.x.shape))]
+        return [mirrored(plane) for plane in (*limited, level.expand(state.x.shape))]
 
     @torch.no_grad()
     def residual(self, state: State) -> Tensor:
@@ -164,7 +164,7 @@ def ridge(share: float, sigma: float | Tensor) -> Tensor:
     return DATA_WEIGHT * (torch.as_tensor(sigma).clamp(min=ROUNDING) / scheduled(share, sigma)) ** 2
 
 
-def _framed(plane: Tensor) -> Tensor:
+def mirrored(plane: Tensor) -> Tensor:
     """(N, C, H', W'), mirrored until both sides are multiples of 8, channels last."""
     batch = plane if plane.ndim == 4 else plane.reshape(1, -1, *plane.shape[-2:])
     rows, cols = (-length % MULTIPLE for length in plane.shape[-2:])
