@@ -137,6 +137,11 @@ def test_demosaicking_keeps_plain_colours() -> None:
     torch.testing.assert_close(camera.demosaic(plain, torch.zeros(1, 1, 1, 1)), plain)
 
 
+def test_inverse_of_matrices() -> None:
+    matrices = torch.eye(3) + 0.2 * torch.randn(4, 3, 3, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(camera.inverse(matrices), torch.linalg.inv(matrices))
+
+
 def test_noise_of_cameras_is_coarse_and_leaves_the_truth_alone() -> None:
     torch.manual_seed(1)
     y, truth = camera.camera(colour_picture().expand(24, -1, -1, -1))

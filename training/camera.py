@@ -11,6 +11,7 @@ Sharpening applies to both pictures. JPEG comes last, on the noisy picture alone
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -40,6 +41,35 @@ QUANTISATION_COLOUR[:4, :4] = torch.tensor([[17, 18, 24, 47], [18, 21, 26, 66], 
 
 YCC = torch.tensor([[0.299, 0.587, 0.114], [-0.168736, -0.331264, 0.5], [0.5, -0.418688, -0.081312]])
 
+CONSTANTS = {
+    "colours": COLOURS,
+    "ycc": YCC,
+    "rgb": torch.linalg.inv(YCC),
+    "middle": torch.tensor([128.0, 0, 0]).view(3, 1, 1),
+    "luma": YCC[0].view(1, 3, 1, 1),
+    "tables": torch.stack([QUANTISATION, QUANTISATION_COLOUR, QUANTISATION_COLOUR]),
+    "cross": torch.tensor([[0.0, 1, 0], [1, 0, 1], [0, 1, 0]]) / 4,
+    "tent": torch.tensor([[1.0, 2, 1], [2, 4, 2], [1, 2, 1]]) / 4,
+}
+
+
+@lru_cache(maxsize=64)
+def constant(name: str, device: torch.device) -> Tensor:
+    """A constant on a device, copied there once: a CUDA graph cannot hold a copy from the CPU's memory."""
+    return CONSTANTS[name].to(device)
+
+
+def luma(picture: Tensor) -> Tensor:
+    """(N, 3, H, W) -> (N, 1, H, W)."""
+    return (picture * constant("luma", picture.device)).sum(1, keepdim=True)
+
+
+def inverse(matrices: Tensor) -> Tensor:
+    """Of 3×3 matrices (N, 3, 3), by cross products of their columns."""
+    a, b, c = matrices.unbind(-1)
+    rows = torch.stack([torch.linalg.cross(b, c), torch.linalg.cross(c, a), torch.linalg.cross(a, b)], -2)
+    return rows / (a * rows[:, 0]).sum(-1)[:, None, None]
+
 
 def camera(clean: Tensor) -> tuple[Tensor, Tensor]:
     """(y, truth) of pictures as a camera would store them: (N, C, H, W) in [0, 1], sides divisible by 16."""
@@ -49,11 +79,11 @@ def camera(clean: Tensor) -> tuple[Tensor, Tensor]:
         return low + (high - low) * torch.rand((count, *(shape or (1, 1, 1))), device=clean.device)
 
     colour = clean.expand(-1, 3, -1, -1)
-    matrix = torch.lerp(torch.eye(3, device=clean.device), COLOURS.to(clean), uniform(0, 1, 1, 1))
+    matrix = torch.lerp(torch.eye(3, device=clean.device), constant("colours", clean.device), uniform(0, 1, 1, 1))
     balance = torch.ones_like(clean[:, :1, :1, :1]).repeat(1, 3, 1, 1)
     balance[:, ::2] = torch.exp(uniform(0.0, 0.9, 2, 1, 1))
     exposure = torch.exp(uniform(-0.5, 0.0))
-    linear = torch.einsum("nij,njhw->nihw", torch.linalg.inv(matrix), colour.clamp(min=0) ** GAMMA)
+    linear = torch.einsum("nij,njhw->nihw", inverse(matrix), colour.clamp(min=0) ** GAMMA)
     raw = gaussian_blur(linear, uniform(0.2, 0.9)).clamp(min=0) * exposure / balance  # a lens is no sharper
     gain = torch.exp(uniform(math.log(2e-4), math.log(1.2e-2)))
     dark = (gain * uniform(0.02, 0.3)).square()  # read noise in proportion to the gain, as at high ISO
@@ -72,7 +102,7 @@ def camera(clean: Tensor) -> tuple[Tensor, Tensor]:
     stored = compress_jpeg(y, quality(uniform(0, 1), 60), uniform(0, 1) < 0.6)
     y = torch.where(uniform(0, 1) < 0.8, stored, (255 * y).round() / 255)
     if channels == 1:
-        y, truth = ((image * YCC[0].to(image).view(1, 3, 1, 1)).sum(1, keepdim=True) for image in (y, truth))
+        y, truth = luma(y), luma(truth)
         y = (255 * y).round() / 255
     return y, truth
 
@@ -82,7 +112,7 @@ def jpeg(clean: Tensor) -> Tensor:
     count, channels = clean.shape[:2]
     drawn = torch.rand((2, count, 1, 1, 1), device=clean.device)
     y = compress_jpeg(clean.clamp(0, 1).expand(-1, 3, -1, -1), quality(drawn[0], 8, 95), drawn[1] < 0.6)
-    return y if channels == 3 else (y * YCC[0].to(y).view(1, 3, 1, 1)).sum(1, keepdim=True)
+    return y if channels == 3 else luma(y)
 
 
 def quality(drawn: Tensor, low: float, high: float = 100) -> Tensor:
@@ -101,13 +131,12 @@ def demosaic(values: Tensor, sharpness: Tensor) -> Tensor:
     masks[0, ::2, ::2] = masks[2, 1::2, 1::2] = 1
     masks[1] = 1 - masks[0] - masks[2]
     mosaic = (values * masks).sum(1, keepdim=True)
-    cross = values.new_tensor([[0, 1, 0], [1, 0, 1], [0, 1, 0]]) / 4
+    cross, tent = (constant(name, values.device) for name in ("cross", "tent"))
     second = F.pad(mosaic, (2, 2, 2, 2), mode="circular")
     around = second[..., :-4, 2:-2] + second[..., 4:, 2:-2] + second[..., 2:-2, :-4] + second[..., 2:-2, 4:]
     laplacian = mosaic - around / 4
     between = convolve(mosaic, cross) + 0.5 * sharpness * laplacian
     green = torch.where(masks[1:2] > 0, mosaic, between)
-    tent = values.new_tensor([[1, 2, 1], [2, 4, 2], [1, 2, 1]]) / 4
     red, blue = (convolve((mosaic - green) * masks[c], tent) + green for c in (0, 2))
     return torch.cat([red, green, blue], 1)
 
@@ -123,7 +152,7 @@ def gaussian_blur(image: Tensor, width: Tensor | float) -> Tensor:
     height, length = image.shape[-2:]
     rows, cols = torch.fft.fftfreq(height, device=image.device), torch.fft.rfftfreq(length, device=image.device)
     squares = rows[:, None].square() + cols.square()
-    passed = torch.exp(-2 * math.pi**2 * torch.as_tensor(width).to(image).square() * squares)
+    passed = torch.exp(-2 * math.pi**2 * width**2 * squares)
     return torch.fft.irfft2(passed * torch.fft.rfft2(image), s=(height, length))
 
 
@@ -134,7 +163,7 @@ def smooth_noise(noise: Tensor) -> Tensor:
     def uniform(low: float, high: float) -> Tensor:
         return low + (high - low) * torch.rand((count, 1, 1, 1), device=noise.device)
 
-    light = (noise * YCC[0].to(noise).view(1, 3, 1, 1)).sum(1, keepdim=True)
+    light = luma(noise)
     tint = noise - light
     chosen = uniform(0, 1) < 0.7
     width, share = uniform(0.3, 1.3), uniform(0, 1)
@@ -155,18 +184,15 @@ def jpeg_at_corner(picture: Tensor, quality: Tensor, subsampled: Tensor) -> Tens
 
     quality: 1 to 100, (N, 1, 1, 1). subsampled: whether colours have half the size, (N, 1, 1, 1).
     """
-    matrix = YCC.to(picture)
-    planes = torch.einsum("ij,njhw->nihw", matrix, (255 * picture).round()) - picture.new_tensor([128, 0, 0]).view(
-        3, 1, 1
-    )
+    ycc, rgb, middle, standard = (constant(name, picture.device) for name in ("ycc", "rgb", "middle", "tables"))
+    planes = torch.einsum("ij,njhw->nihw", ycc, (255 * picture).round()) - middle
     scale = torch.where(quality < 50, 5000 / quality.clamp(min=1), 200 - 2 * quality)
-    tables = torch.stack([QUANTISATION, QUANTISATION_COLOUR, QUANTISATION_COLOUR]).to(picture)
-    tables = ((tables * scale.view(-1, 1, 1, 1) + 50) / 100).floor().clamp(1, 255)
+    tables = ((standard * scale.view(-1, 1, 1, 1) + 50) / 100).floor().clamp(1, 255)
     light = quantise(planes[:, :1], tables[:, :1])
     whole = quantise(planes[:, 1:], tables[:, 1:])
     half = F.interpolate(quantise(F.avg_pool2d(planes[:, 1:], 2), tables[:, 1:]), scale_factor=2, mode="bilinear")
     colours = torch.where(subsampled, half, whole)
-    back = torch.einsum("ij,njhw->nihw", torch.linalg.inv(matrix), torch.cat([light + 128, colours], 1))
+    back = torch.einsum("ij,njhw->nihw", rgb, torch.cat([light + 128, colours], 1))
     return back.round().clamp(0, 255) / 255
 
 
@@ -183,7 +209,7 @@ def quantise(planes: Tensor, tables: Tensor) -> Tensor:
     """Blocks of 8×8 rounded in the cosine domain: planes (N, C, H, W), tables (N, C, 8, 8)."""
     steps = torch.arange(8, device=planes.device)
     basis = torch.cos(math.pi / 8 * (steps + 0.5) * steps[:, None]) / 2
-    basis[0] /= math.sqrt(2)
+    basis[0] = math.sqrt(1 / 8)
     blocks = planes.unfold(2, 8, 8).unfold(3, 8, 8)  # (N, C, H/8, W/8, 8, 8)
     step = tables[:, :, None, None]
     kept = basis.T @ ((basis @ blocks @ basis.T / step).round() * step) @ basis

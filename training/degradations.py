@@ -126,9 +126,8 @@ def correlated(white: Tensor, chosen: Tensor) -> Tensor:
     count, _, height, width = white.shape
     rows, cols = torch.fft.fftfreq(height, device=white.device), torch.fft.rfftfreq(width, device=white.device)
     squares = rows[:, None].square() + cols.square()
-    widths = 0.3 + torch.rand((2, count, 1, 1, 1), device=white.device) * torch.tensor([0.9, 2.0]).to(white).view(
-        2, 1, 1, 1, 1
-    )
+    narrow, wide = (0.3 + most * torch.rand((count, 1, 1, 1), device=white.device) for most in (0.9, 2.0))
+    widths = torch.stack([narrow, wide])
     shares = torch.randn((3, count, 1, 1, 1), device=white.device)
     passed = shares[0] + (shares[1:] * torch.exp(-19.74 * widths.square() * squares)).sum(0)  # 2π² = 19.74
     coloured = torch.fft.irfft2(torch.fft.rfft2(white) * passed, s=(height, width))

@@ -28,6 +28,7 @@ from slir.io.models import write_kernel
 from slir.kernel.cell_ridge import cell_features, k_means
 from slir.kernel.learnt import LearntKernel
 from slir.kernel.network import PATCH, KernelNetwork
+from slir.kernel.noise_level import NoiseNetwork
 from slir.kernel.stage import STAGES
 from slir.trust.calibrate import calibrate_model
 from slir.trust.examples import draw_examples
@@ -112,6 +113,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pictures", type=Path, nargs="+", required=True)
     parser.add_argument("--network", type=Path, required=True, help="checkpoint of train.py")
+    parser.add_argument("--noise", type=Path, help="checkpoint of learn_noise.py")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--provenance", default="{}", help="JSON: what else is to be known of the training")
     parser.add_argument("--minutes", type=float, default=10)
@@ -158,7 +160,12 @@ def main() -> None:
         planes, [p.stem for p in shown], lambda clean: cells.assign(cell_features(clean)),
         size=PATCH, generator=generator,
     )  # fmt: skip
-    write_kernel(o.out, LearntKernel(net, trust, examples, provenance))
+    noise = None
+    if o.noise:
+        kept = torch.load(o.noise, map_location="cpu")
+        noise = NoiseNetwork(**kept["settings"])
+        noise.load_state_dict(kept["net"])
+    write_kernel(o.out, LearntKernel(net, trust, examples, provenance, noise))
 
 
 def some_patches(planes: list[Tensor], generator: torch.Generator, each: int = 1000) -> Tensor:

@@ -20,6 +20,7 @@ from slir.noise import estimate_poisson_gaussian, estimate_sigma
 from slir.operators import Identity, Mask, Operator
 from slir.preprocessing import colour
 from slir.preprocessing.arrays import Canvas
+from slir.preprocessing.local_noise import NoiseFound, find_noise, local_noise
 from slir.preprocessing.ranges import Groups, black_at_zero, camera_offset, far_away, stretched
 from slir.preprocessing.stabilise import Evened, Stabiliser
 from slir.recipes import ROUNDING
@@ -60,6 +61,8 @@ class Treatment:
     sigmas: noise level of each plane. evened: variance stabilisation of each plane, or none. joint: whether the first
     three planes are colours, which are restored together. grey: whether these hold the same, which is restored once.
     model: what to restore with; None takes what ships. estimated: whether the noise was estimated from the image.
+    noise: what was found of noise that is not white and even, whose level a network tells at each pixel; the sigmas are
+    then its medians.
     """
 
     sigmas: tuple[float, ...]
@@ -68,6 +71,7 @@ class Treatment:
     grey: bool = False
     model: Model | None = None
     estimated: bool = False
+    noise: NoiseFound | None = None
 
     def leaves(self, operator: Operator) -> bool:
         """Whether there is nothing to do: no noise, and nothing else between y and x."""
@@ -127,18 +131,20 @@ class Treatment:
     def restore(self, planes: list[Tensor], operator: Operator, one: One) -> Restored:
         """All planes, each by `one(plane, model, sigma, number)`."""
         planes, noises = self.prepared(planes), self.sigmas
+        level = local_noise(planes[0].device) if self.noise else None
         outcomes = []
         if self.grey and same(planes[:3]):
-            once = one(planes[0], self.model_for(operator, planes[0].device), noises[0], 0)
+            once = one(planes[0], self.model_for(operator, planes[0].device), level or noises[0], 0)
             outcomes += [once] * 3
         elif self.joint and (any(noises[:3]) or not isinstance(operator, Identity)):
-            together = one(torch.stack(planes[:3]), self.model_for(operator, planes[0].device), list(noises[:3]), 0)
+            model = self.model_for(operator, planes[0].device)
+            together = one(torch.stack(planes[:3]), model, level or list(noises[:3]), 0)
             outcomes += together.channels()
         for number, (plane, noise) in list(enumerate(zip(planes, noises)))[len(outcomes) :]:
             if noise == 0 and isinstance(operator, Identity):  # one of several that has no noise, so is as it should be
                 outcomes.append(Restoration(plane, residual=0.0, error=torch.zeros_like(plane)))
                 continue
-            outcomes.append(one(plane, self.model_for(operator, plane.device), noise, number))
+            outcomes.append(one(plane, self.model_for(operator, plane.device), level or noise, number))
         if not all(bool(outcome.x.isfinite().all()) for outcome in outcomes):
             raise SlirError(NOT_FINITE)
         restored, residuals = self.channels([each.x for each in outcomes]), [each.residual for each in outcomes]
@@ -226,7 +232,11 @@ def decide(
         several = len(planes) in (3, 4) and used.joint
         colours = several and colour.alike(without_holes(planes[:3], operator), sigmas[:3])
     grey = colours and same(planes[:3])
-    return Treatment(sigmas, evened, colours, grey, model, estimated=isinstance(sigma, str))
+    found = None
+    if sigma == "auto" and model is None and isinstance(operator, Identity):
+        found = find_noise(planes, sigmas, colours=colours and not grey)
+        sigmas = sigmas if found is None else found.levels
+    return Treatment(sigmas, evened, colours, grey, model, estimated=isinstance(sigma, str), noise=found)
 
 
 def same(planes: Sequence[Tensor]) -> bool:
