@@ -37,7 +37,7 @@ FAINT = 0.35
 """Share of the crops whose noise level is log-uniform, over three orders of magnitude."""
 
 
-CAMERA, JPEG = 0.2, 0.08
+CAMERA, JPEG = 0.25, 0.1
 """Shares of the crops to denoise whose noise is that of a camera, and of JPEG alone."""
 
 AROUND = 31

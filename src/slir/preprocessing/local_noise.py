@@ -31,8 +31,8 @@ UNEVEN = 1.35
 
 @dataclass(frozen=True)
 class NoiseFound:
-    """levels: of each plane's noise, range 1, the median over the picture. coarseness: how many times the level that the
-    finest part of the noise would have if it were white. shadows: level in the dark third of the picture over that in
+    """levels: of each plane's noise, range 1, the median over the picture. coarseness: how many times the level that
+    the finest part of the noise would have if it were white. shadows: level in the dark third of the picture over that in
     the bright third.
     """
 
