@@ -85,7 +85,7 @@ def camera(clean: Tensor) -> tuple[Tensor, Tensor]:
     exposure = torch.exp(uniform(-0.5, 0.0))
     linear = torch.einsum("nij,njhw->nihw", inverse(matrix), colour.clamp(min=0) ** GAMMA)
     raw = gaussian_blur(linear, uniform(0.2, 0.9)).clamp(min=0) * exposure / balance  # a lens is no sharper
-    gain = torch.exp(uniform(math.log(2e-4), math.log(1.2e-2)))
+    gain = torch.exp(uniform(math.log(2e-4), math.log(2.5e-2)))
     dark = (gain * uniform(0.02, 0.3)).square()  # read noise in proportion to the gain, as at high ISO
     noisy = raw + (gain * raw + dark).sqrt() * torch.randn_like(raw)
     kernel = uniform(0, 1)
@@ -166,9 +166,9 @@ def smooth_noise(noise: Tensor) -> Tensor:
     light = luma(noise)
     tint = noise - light
     chosen = uniform(0, 1) < 0.7
-    width, share = uniform(0.3, 1.3), uniform(0, 1)
+    width, share = uniform(0.3, 1.8), uniform(0, 1)
     smooth_light = torch.lerp(light, gaussian_blur(light, width), share)
-    smooth_tint = torch.lerp(tint, gaussian_blur(tint, width + uniform(0, 2.5)), torch.maximum(share, uniform(0, 1)))
+    smooth_tint = torch.lerp(tint, gaussian_blur(tint, width + uniform(0, 3.5)), torch.maximum(share, uniform(0, 1)))
     kept = uniform(0, 1).sqrt()
     return torch.where(chosen, smooth_light + kept * smooth_tint, noise)
 

@@ -23,6 +23,7 @@ from torch import Tensor
 from train import grey_of, validation_crops
 
 from slir.kernel.noise_level import CELL, NoiseNetwork
+from slir.preprocessing.local_noise import QUIET
 
 LEAST = 0.5 / 255
 """Added to levels before the logarithm: what lies below hardly counts."""
@@ -61,14 +62,14 @@ def validate(net: NoiseNetwork, clean: Tensor) -> dict[str, float]:
     for name, x in (("grey", grey_of(clean)), ("colour", clean)):
         for sigma in (5, 15, 50):
             y = x + sigma / 255 * torch.randn(x.shape, generator=torch.Generator().manual_seed(sigma))
-            found = 255 * net(y).flatten(2).median(2).values.mean(1)
+            found = 255 * net(y).flatten(2).quantile(QUIET, dim=2).mean(1)
             scores[f"{name}-{sigma}"] = (found / sigma).log().abs().mean().item()
     for name, degrade in (("camera", degradations.with_camera_noise), ("jpeg", degradations.with_jpeg)):
         with torch.random.fork_rng():
             torch.manual_seed(1)
             y, truth, _ = degrade(clean)
         scores[name] = ((net(y) + LEAST).log() - (target(y - truth) + LEAST).log()).abs().mean().item()
-    scores["clean"] = 255 * net(clean).flatten(1).median(1).values.mean().item()
+    scores["clean"] = 255 * net(clean).flatten(1).quantile(QUIET, dim=1).mean().item()
     return {name: round(score, 3) for name, score in scores.items()}
 
 

@@ -1,4 +1,4 @@
-"""Noise that is not white and even: its level at each pixel, told by a network, and what it is like in words."""
+"""Noise that is not white and even, as cameras leave it: its level by brightness, and what it is like in words."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from slir.defaults import shipped_kernel
-from slir.kernel.noise_level import CELL, LocalNoise
+from slir.kernel.noise_level import CELL
 from slir.kernel.stage import mirrored
+from slir.trust.spread import box
 
 NOT_WHITE = 1.25
 """The noise is not white and even where the network tells this many times the level that white noise would have."""
@@ -22,38 +23,72 @@ FAINT = 0.5 / 255
 SMALLEST = 32
 """Least side of a picture of which the network can tell how its noise varies."""
 
+BINS, FEWEST = 6, 8
+"""Bins of brightness, each with as many squares of the picture, and the fewest squares that one may have."""
+
+QUIET = 0.25
+"""Quantile of the levels in a bin that counts: texture looks like noise, but hardly in a quarter of a picture."""
+
+AROUND = 4
+"""Radius of the squares of pixels whose mean is the brightness of a pixel."""
+
 COARSE = 1.8
 """Noise is called coarse from this ratio of its level to that of the white noise that would explain its finest part."""
 
 UNEVEN = 1.35
-"""Ratio of the levels in the dark and in the bright third of a picture from which on it is told."""
+"""Ratio of the levels in the shadows and in the highlights from which on it is told."""
+
+
+@dataclass(frozen=True)
+class NoiseCurve:
+    """The noise level of a plane by brightness, both in range 1; linear between nodes, constant beyond them."""
+
+    brightness: tuple[float, ...]
+    level: tuple[float, ...]
+
+    def at(self, plane: Tensor) -> Tensor:
+        """The level of each pixel: (H, W) -> (H, W)."""
+        nodes, levels = plane.new_tensor(self.brightness), plane.new_tensor(self.level)
+        if len(nodes) == 1:
+            return levels.expand(plane.shape).clone()
+        mean = box(plane, AROUND).contiguous()
+        right = torch.searchsorted(nodes, mean).clamp(1, len(nodes) - 1)
+        part = ((mean - nodes[right - 1]) / (nodes[right] - nodes[right - 1])).clamp(0, 1)
+        return torch.lerp(levels[right - 1], levels[right], part)
+
+    @property
+    def middle(self) -> float:
+        """The level of a pixel of median brightness."""
+        return sorted(self.level)[len(self.level) // 2]
 
 
 @dataclass(frozen=True)
 class NoiseFound:
-    """levels: of each plane's noise, range 1, the median over the picture. coarseness: how many times the level that
-    the finest part of the noise would have if it were white. shadows: level in the dark third of the picture over that in
-    the bright third.
-    """
+    """curves: of each plane. coarseness: how many times the level that the finest part of the noise would have if it
+    were white."""
 
-    levels: tuple[float, ...]
+    curves: tuple[NoiseCurve, ...]
     coarseness: float
-    shadows: float
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        return tuple(curve.middle for curve in self.curves)
+
+    def of(self, number: int, planes: Tensor) -> Tensor:
+        """The level at each pixel of the planes from `number` on: (H, W) or (C, H, W) -> the same."""
+        if planes.ndim == 2:
+            return self.curves[number].at(planes)
+        return torch.stack([curve.at(plane) for curve, plane in zip(self.curves[number:], planes)])
 
     def words(self, span: float) -> str:
         """In words, for pixel values of which `span` is the range."""
         kind = "coarse noise" if self.coarseness > COARSE else "noise"
         level = span * sum(self.levels) / len(self.levels)
         text = f"{kind} of about {level:.2g} {'grey levels' if span == 255 else 'pixel values'}"
-        if self.shadows > UNEVEN:
+        dark, bright = (sum(curve.level[end] for curve in self.curves) for end in (0, -1))
+        if dark > UNEVEN * bright:
             return f"{text}, more in the shadows"
-        return f"{text}, more in the highlights" if self.shadows < 1 / UNEVEN else text
-
-
-def local_noise(device: torch.device) -> LocalNoise | None:
-    """What tells the noise level at each pixel, where the shipped kernel has it."""
-    network = shipped_kernel().noise
-    return None if network is None else LocalNoise(network.to(device))
+        return f"{text}, more in the highlights" if bright > UNEVEN * dark else text
 
 
 def find_noise(planes: list[Tensor], white: Sequence[float], *, colours: bool) -> NoiseFound | None:
@@ -61,22 +96,27 @@ def find_noise(planes: list[Tensor], white: Sequence[float], *, colours: bool) -
 
     white: the level of each plane's noise if it were. colours: whether the first three planes are those of one picture.
     """
-    told = local_noise(planes[0].device)
-    if told is None or min(planes[0].shape) < SMALLEST:
+    network = shipped_kernel().noise
+    if network is None or min(planes[0].shape) < SMALLEST:
         return None
+    network = network.to(planes[0].device)
     first = [torch.stack(planes[:3])] if colours else []
     groups = [*first, *(plane[None] for plane in planes[3 if colours else 0 :])]
-    cells = torch.cat([told.cells(group) for group in groups])
-    levels = cells.flatten(1).median(1).values.tolist()
-    if all(level <= NOT_WHITE * max(own, FAINT) for level, own in zip(levels, white)):
+    cells = torch.cat([network.cells(group) for group in groups])
+    curves = tuple(noise_curve(plane, level) for plane, level in zip(planes, cells))
+    found = NoiseFound(curves, 1.0)
+    if all(level <= NOT_WHITE * max(own, FAINT) for level, own in zip(found.levels, white)):
         return None
-    level, light = cells.mean(0).flatten(), cell_means(torch.stack(planes).mean(0)).flatten()
-    order, third = light.argsort(), max(1, len(light) // 3)
-    dark, bright = (float(level[part].median()) for part in (order[:third], order[-third:]))
-    coarseness = sum(levels) / max(sum(white), len(planes) * FAINT / 2)
-    return NoiseFound(tuple(levels), coarseness, (dark + FAINT) / (bright + FAINT))
+    return NoiseFound(curves, sum(found.levels) / max(sum(white), len(planes) * FAINT / 2))
 
 
-def cell_means(plane: Tensor) -> Tensor:
-    """Brightness of each square of 8×8 pixels: (H, W) -> (⌈H/8⌉, ⌈W/8⌉)."""
-    return F.avg_pool2d(mirrored(plane), CELL)[0, 0]
+def noise_curve(plane: Tensor, cells: Tensor) -> NoiseCurve:
+    """The curve of a plane (H, W) from the levels in its squares (⌈H/8⌉, ⌈W/8⌉)."""
+    light, level = F.avg_pool2d(mirrored(plane), CELL)[0, 0].flatten(), cells.flatten()
+    order = light.argsort(stable=True)
+    nodes: list[tuple[float, float]] = []
+    for part in order.chunk(max(1, min(BINS, len(order) // FEWEST))):
+        brightness = float(light[part].median())
+        if not nodes or brightness > nodes[-1][0]:
+            nodes.append((brightness, float(level[part].quantile(QUIET))))
+    return NoiseCurve(tuple(node[0] for node in nodes), tuple(node[1] for node in nodes))

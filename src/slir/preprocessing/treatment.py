@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from slir.noise import estimate_poisson_gaussian, estimate_sigma
 from slir.operators import Identity, Mask, Operator
 from slir.preprocessing import colour
 from slir.preprocessing.arrays import Canvas
-from slir.preprocessing.local_noise import NoiseFound, find_noise, local_noise
+from slir.preprocessing.local_noise import NoiseFound, find_noise
 from slir.preprocessing.ranges import Groups, black_at_zero, camera_offset, far_away, stretched
 from slir.preprocessing.stabilise import Evened, Stabiliser
 from slir.recipes import ROUNDING
@@ -61,8 +62,7 @@ class Treatment:
     sigmas: noise level of each plane. evened: variance stabilisation of each plane, or none. joint: whether the first
     three planes are colours, which are restored together. grey: whether these hold the same, which is restored once.
     model: what to restore with; None takes what ships. estimated: whether the noise was estimated from the image.
-    noise: what was found of noise that is not white and even, whose level a network tells at each pixel; the sigmas are
-    then its medians.
+    noise: what was found of noise that is not white and even; the sigmas are then its middle levels.
     """
 
     sigmas: tuple[float, ...]
@@ -80,6 +80,12 @@ class Treatment:
     def model_for(self, operator: Operator, device: torch.device) -> Model:
         """The model that restores an operator's planes, on a device."""
         return (self.model or default_model(operator)).to(device)
+
+    def noise_of(self, number: int, count: int = 1) -> Any:
+        """σ of planes as the loop takes it: a number, one a channel, or a function from y to each pixel's level."""
+        if self.noise is not None:
+            return partial(self.noise.of, number)
+        return self.sigmas[number] if count == 1 else list(self.sigmas[number : number + count])
 
     def part(self, number: int) -> int:
         """Number of pieces of work before plane `number`: channels that are restored together are one."""
@@ -130,21 +136,18 @@ class Treatment:
 
     def restore(self, planes: list[Tensor], operator: Operator, one: One) -> Restored:
         """All planes, each by `one(plane, model, sigma, number)`."""
-        planes, noises = self.prepared(planes), self.sigmas
-        level = local_noise(planes[0].device) if self.noise else None
-        outcomes = []
+        planes, outcomes = self.prepared(planes), []
         if self.grey and same(planes[:3]):
-            once = one(planes[0], self.model_for(operator, planes[0].device), level or noises[0], 0)
+            once = one(planes[0], self.model_for(operator, planes[0].device), self.noise_of(0), 0)
             outcomes += [once] * 3
-        elif self.joint and (any(noises[:3]) or not isinstance(operator, Identity)):
+        elif self.joint and (any(self.sigmas[:3]) or not isinstance(operator, Identity)):
             model = self.model_for(operator, planes[0].device)
-            together = one(torch.stack(planes[:3]), model, level or list(noises[:3]), 0)
-            outcomes += together.channels()
-        for number, (plane, noise) in list(enumerate(zip(planes, noises)))[len(outcomes) :]:
-            if noise == 0 and isinstance(operator, Identity):  # one of several that has no noise, so is as it should be
+            outcomes += one(torch.stack(planes[:3]), model, self.noise_of(0, 3), 0).channels()
+        for number, plane in list(enumerate(planes))[len(outcomes) :]:
+            if self.sigmas[number] == 0 and isinstance(operator, Identity):  # one of several that has no noise
                 outcomes.append(Restoration(plane, residual=0.0, error=torch.zeros_like(plane)))
                 continue
-            outcomes.append(one(plane, self.model_for(operator, plane.device), level or noise, number))
+            outcomes.append(one(plane, self.model_for(operator, plane.device), self.noise_of(number), number))
         if not all(bool(outcome.x.isfinite().all()) for outcome in outcomes):
             raise SlirError(NOT_FINITE)
         restored, residuals = self.channels([each.x for each in outcomes]), [each.residual for each in outcomes]
