@@ -44,15 +44,17 @@ AROUND = 31
 """Side of the squares over which the level of such noise is told."""
 
 
-def noisy(clean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(y, truth, level): pictures with added noise, as a camera stores them, or compressed."""
+def noisy(clean: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(y, truth, level, coarse): pictures with added noise, as a camera stores them, or compressed.
+
+    level: that of added noise. coarse: that of the others' noise. Each is 0 where the other is not.
+    """
     sizes = [int(len(clean) * share + torch.rand(())) for share in (CAMERA, JPEG)]
-    taken, compressed, rest = clean.split([*sizes, len(clean) - sum(sizes)])
-    parts = [with_noise(rest)]
-    parts += [with_camera_noise(taken)] if len(taken) else []
-    parts += [with_jpeg(compressed)] if len(compressed) else []
+    crops = clean.split([len(clean) - sum(sizes), *sizes])
+    parts = [spoil(own) for spoil, own in zip((with_noise, with_camera_noise, with_jpeg), crops) if len(own)]
     y, truth, level = (torch.cat(part) for part in zip(*parts))
-    return y, truth, level
+    added = torch.arange(len(y), device=y.device).view(-1, 1, 1, 1) < len(crops[0])
+    return y, truth, level * added, level * ~added
 
 
 def with_camera_noise(clean: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -59,22 +59,21 @@ FAMILIES: dict[str, Family] = {
 @torch.no_grad()
 def restored(
     net: KernelNetwork, kind: str, clean: Tensor, banks: dict[str, degradations.Bank]
-) -> tuple[Tensor, Tensor, Tensor]:
-    """x̂ of degraded crops, the trunk's output in the last stage, and where errors count."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """x̂ of degraded crops, the trunk's output in the last stage, the truth, and where errors count."""
     counted = torch.ones_like(clean, dtype=torch.bool)
     with losses.half_precision(clean.device):
         if kind == "noise":
-            added, level = degradations.noise(clean)
-            y = clean + added
-            trunk = net.trunk(y, y, torch.zeros_like(y), level)
-            return net.estimate(y, trunk), trunk, counted
+            y, truth, *levels = degradations.noisy(clean)
+            trunk = net.trunk(y, y, torch.zeros_like(y), *levels)
+            return net.estimate(y, trunk), trunk, truth, counted
         operators, sigma = banks[kind].draw(len(clean), clean.shape[-1])
         y = operators.forward(clean)
         y = y + sigma * torch.randn_like(y)
         *_, (estimate, trunk) = losses.unrolled(net, operators, y, sigma, STAGES)
     if hasattr(operators, "known"):
         counted = counted & ((operators.known == 0) | (sigma > 0))
-    return estimate, trunk, counted
+    return estimate, trunk, clean, counted
 
 
 def learn(net: KernelNetwork, pool: Pool, o: argparse.Namespace, device: torch.device) -> list[float]:
@@ -93,10 +92,10 @@ def learn(net: KernelNetwork, pool: Pool, o: argparse.Namespace, device: torch.d
         clean = degradations.varied(clean, banks["mask"].kernels)
         grain = torch.tensor(GRAIN)[torch.randint(len(GRAIN), (len(clean), 1, 1, 1), generator=generator)]
         clean = clean + grain.to(device) * torch.randn_like(clean)
-        estimate, trunk, counted = restored(net, kind, clean, banks)
+        estimate, trunk, truth, counted = restored(net, kind, clean, banks)
         with losses.half_precision(device):
             expected = net.expected_error(trunk, clean.shape[1]).float()
-        error = (estimate.float() - clean).square()
+        error = (estimate.float() - truth).square()
         around = F.avg_pool2d(error, AROUND, stride=1, padding=AROUND // 2, count_include_pad=False)
         loss = ((expected + LEAST).log() - (around.sqrt() + LEAST).log()).abs()[counted].mean()
         adam.zero_grad()

@@ -41,7 +41,7 @@ def target(error: Tensor) -> Tensor:
 def example(clean: Tensor) -> tuple[Tensor, Tensor]:
     """(y, level) of a batch: with noise as the kernel learns it, a few without."""
     without = int(len(clean) * CLEAN + torch.rand(()))
-    y, truth, _ = degradations.noisy(clean[without:])
+    y, truth, *_ = degradations.noisy(clean[without:])
     bare = clean[:without].clamp(0, 1)
     bare = torch.where(torch.rand((without, 1, 1, 1)) < 0.5, bare, (255 * bare).round() / 255)
     error = torch.cat([torch.zeros_like(bare), y - truth])

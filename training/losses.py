@@ -36,10 +36,12 @@ def size(error: Tensor, blend: Tensor) -> Tensor:
 
 def denoising(net: KernelNetwork, clean: Tensor, blend: Tensor) -> Tensor:
     """One stage, B the identity."""
-    y, clean, level = noisy(clean)
-    weight = (level.mean((1, 2, 3)) / 0.1).clamp(min=0.02) ** -0.5  # errors grow with noise: each level counts as much
+    y, clean, level, coarse = noisy(clean)
+    weight = ((level + coarse).mean((1, 2, 3)) / 0.1).clamp(
+        min=0.02
+    ) ** -0.5  # errors grow with noise: each level counts as much
     with half_precision(clean.device):
-        trunk = net.trunk(y, y, torch.zeros_like(y), level)
+        trunk = net.trunk(y, y, torch.zeros_like(y), level, coarse)
         z = net.estimate(y, trunk)
         part = max(1, len(y) // 4)
         patches = net.corrections(net.features(trunk[:part], y.shape[1]), y.shape[1]).float()

@@ -286,20 +286,20 @@ def validate(net: KernelNetwork, clean: Tensor) -> dict[str, float]:
         for sigma in SIGMAS:
             y = x + sigma / 255 * torch.randn(x.shape, generator=torch.Generator().manual_seed(sigma)).to(x)
             level = torch.full_like(x[:1], sigma / 255)
-            scores[f"{name}-{sigma}"] = psnr(denoised(net, y, level.expand_as(y)), x)
+            scores[f"{name}-{sigma}"] = psnr(denoised(net, y, level.expand_as(y), torch.zeros_like(y)), x)
     for name, degraded in (("camera", degradations.with_camera_noise), ("jpeg", degradations.with_jpeg)):
         with torch.random.fork_rng([clean.device] if clean.device.type == "cuda" else []):
             torch.manual_seed(1)
             y, truth, level = degraded(clean)
-        scores[name] = psnr(denoised(net, y, level), truth)
+        scores[name] = psnr(denoised(net, y, torch.zeros_like(y), level), truth)
         scores[f"{name}-came"] = psnr(y, truth)
     return scores
 
 
-def denoised(net: KernelNetwork, y: Tensor, level: Tensor) -> Tensor:
+def denoised(net: KernelNetwork, y: Tensor, level: Tensor, coarse: Tensor) -> Tensor:
     with losses.half_precision(y.device):
-        pairs = zip(y.split(1), level.split(1))
-        return torch.cat([net(p, p, torch.zeros_like(p), noise).float() for p, noise in pairs])
+        parts = zip(y.split(1), level.split(1), coarse.split(1))
+        return torch.cat([net(p, p, torch.zeros_like(p), *noise).float() for p, *noise in parts])
 
 
 @torch.no_grad()

@@ -69,9 +69,9 @@ def restore(
     """Restore one plane y (h, w) with values in [0, 1], seen through `operator`, by the stages of `model`.
 
     y: a model with a learnt kernel also takes channels (C, h, w), which it restores together.
-    sigma: of the noise, range 1; one for each channel. Where B is the identity, a learnt kernel takes the level of each
-        pixel too: a tensor of y's shape, or a function that gives it from y. The paper's stages were fitted to one
-        noise level.
+    sigma: of white noise, range 1; one for each channel. Where B is the identity, a learnt kernel takes the level of
+        each pixel too, a tensor of y's shape; and for noise that is not white a function from y to the level of each
+        pixel. The paper's stages were fitted to one noise level.
     observe: called as observe(t, x) with the estimate before stage t, and once more with the last one. With a learnt
         kernel that is z, the average of the patches.
     errors: give the error to expect at each pixel (`slir.trust`).
@@ -84,7 +84,7 @@ def restore(
         mask = operator.missing if isinstance(operator, Mask) else None
         lazy = restore_lazily(y, lambda shape: operator, sigma, model=model, data_range=1.0, mask=mask)  # type: ignore[arg-type]
         return Restoration(lazy)
-    state = begin(y, operator, model, per_channel(sigma, y))
+    state = replace(begin(y, operator, model, per_channel(sigma, y)), white=not callable(sigma))
     dual = Dual() if model.splitting == "admm" else None
     stats: list[dict[str, Any]] = []
     for number, stage in enumerate(model.stages):

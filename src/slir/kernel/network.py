@@ -64,8 +64,8 @@ class KernelNetwork(nn.Module):
         def per_colour(make: Any) -> nn.ModuleDict:
             return nn.ModuleDict({"grey": make(1), "colour": make(3)} if colour else {"grey": make(1)})
 
-        # data step, estimate before, inverse residual and noise level, each in 2×2 blocks
-        self.head = per_colour(lambda c: nn.Conv2d(4 * 4 * c, widths[0], 3, padding=1, bias=False))
+        # data step, estimate before, inverse residual and both noise levels, each in 2×2 blocks
+        self.head = per_colour(lambda c: nn.Conv2d(5 * 4 * c, widths[0], 3, padding=1, bias=False))
         self.encoder = nn.ModuleList([stack(w) for w in widths])
         self.down = nn.ModuleList([nn.Conv2d(widths[i], widths[i + 1], 2, stride=2, bias=False) for i in range(2)])
         self.middle = stack(widths[2])
@@ -89,13 +89,15 @@ class KernelNetwork(nn.Module):
         """Whether it sees three channels together."""
         return bool(self.settings["colour"])
 
-    def trunk(self, x: Tensor, before: Tensor, residual: Tensor, level: Tensor) -> Tensor:
+    def trunk(self, x: Tensor, before: Tensor, residual: Tensor, level: Tensor, coarse: Tensor | None = None) -> Tensor:
         """What all outputs are made of, (B, width, H/2, W/2).
 
-        x, before, residual, level: the data step, the estimate before it, the inverse residual and the noise level.
+        x, before, residual: the data step, the estimate before it and the inverse residual. level: that of white noise.
+        coarse: that of noise as cameras and JPEG leave it; none by default.
             Each is (B, C, H, W) with C = 1 or 3; H and W are multiples of 8.
         """
-        planes = torch.cat([x, before, residual, level.expand_as(x)], 1)
+        coarse = torch.zeros_like(x) if coarse is None else coarse
+        planes = torch.cat([x, before, residual, level.expand_as(x), coarse.expand_as(x)], 1)
         with torch.autocast(x.device.type, enabled=False):  # half precision rounds x by more than faint noise
             first = self.head[_kind(x.shape[1])](F.pixel_unshuffle(planes, 2))
         fine = self.encoder[0](first)
@@ -123,9 +125,9 @@ class KernelNetwork(nn.Module):
         """Root mean square error to expect of the estimate at each pixel: (B, C, H, W)."""
         return self.error[_kind(channels)](trunk)
 
-    def forward(self, x: Tensor, before: Tensor, residual: Tensor, level: Tensor) -> Tensor:
+    def forward(self, x: Tensor, *planes: Tensor) -> Tensor:
         """The estimate, from the planes that `trunk` takes."""
-        return self.estimate(x, self.trunk(x, before, residual, level))
+        return self.estimate(x, self.trunk(x, *planes))
 
 
 def _kind(channels: int) -> str:

@@ -108,12 +108,13 @@ class KernelStage:
         return patch if state.x.ndim > 2 else patch[0]
 
     def planes(self, state: State) -> list[Tensor]:
-        """What the network sees: x, z, the inverse residual, none of them beyond a limit, and the noise level."""
+        """What the network sees: x, z, the inverse residual, none of them beyond a limit, and the noise levels."""
         level = torch.as_tensor(self.level(state), dtype=state.x.dtype, device=state.x.device)
         limit = OUTSHINING * box(state.x.abs(), AROUND)
         limited = [torch.minimum(state.x, limit), torch.minimum(state.z, limit)]
         limited.append(self.residual(state).clamp(-limit, limit))
-        return [mirrored(plane) for plane in (*limited, level.expand(state.x.shape))]
+        levels = [level.expand(state.x.shape), torch.zeros_like(state.x)]
+        return [mirrored(plane) for plane in (*limited, *(levels if state.white else reversed(levels)))]
 
     @torch.no_grad()
     def residual(self, state: State) -> Tensor:
