@@ -587,7 +587,7 @@ BAD: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     "antialias sum": (lambda: Downsample(2, np.ones((2, 2))), ("antialias", "sum to one", "4", "Divide")),
     "down border": (lambda: Downsample(2, border="unknown"), ("border", "'reflect'", "'unknown'", "Use")),
     "down size": (lambda: Downsample(3, "box").y_shape((10, 12)), ("image", "multiples", "10×12", "9×12")),
-    "mask 3-D": (lambda: Mask(np.zeros((3, 3, 1), bool)), ("mask", "two dimensions", "(3, 3, 1)", "plane")),
+    "mask 4-D": (lambda: Mask(np.zeros((1, 3, 3, 1), bool)), ("mask", "two dimensions", "(1, 3, 3, 1)", "plane")),
     "mask all": (lambda: Mask(np.ones((3, 3), bool)), ("mask", "at least one pixel", "true everywhere", "inverted")),
     "mask shape": (lambda: Mask(np.eye(3) > 0).y_shape((4, 5)), ("mask", "(4, 5)", "(3, 3)", "Crop")),
     "linear shape": (lambda: Linear(np.eye(4), (2, 3), (2, 2)), ("matrix", "(4, 6)", "(4, 4)", "x_shape")),
@@ -691,9 +691,9 @@ def test_an_inverse_hint_saves_steps() -> None:
     assert solve(operator.preconditioner(rhs, 1.0, 1e-3)) < 0.5 * solve(None)
 
 
-@pytest.mark.parametrize("operator", [Identity(), Downsample(2), Linear(np.eye(12), (3, 4), (3, 4))])
+@pytest.mark.parametrize("operator", [Downsample(2), Linear(np.eye(12), (3, 4), (3, 4))])
 def test_no_hint_where_none_is_known(operator: Operator) -> None:
-    assert operator.preconditioner(torch.zeros(6, 7), 1.0, 1.0) is None
+    assert operator.preconditioner(torch.zeros(3, 4), 1.0, 1.0) is None
 
 
 # Parts
@@ -709,6 +709,9 @@ def test_parts_see_what_the_whole_sees() -> None:
         Downsample(2, "bicubic"),
         Mask(some_missing(40, 48)),
         Compose(Mask(some_missing(36, 45)), Blur(random_psf(5, 4))),
+        Compose(Blur(random_psf(5, 4)), Mask(some_missing(40, 48))),
+        Compose(Blur(random_psf(5, 4)), Downsample(2, "bicubic")),
+        Compose(Downsample(2, "bicubic"), Mask(some_missing(40, 48))),
     ):
         y, scale = operator.forward(x), operator.scale
         margins = (x.shape[0] - scale * y.shape[0], x.shape[1] - scale * y.shape[1])
@@ -726,11 +729,13 @@ def test_what_cannot_be_cut() -> None:
     rows = cols = slice(0, 4)
     missing = np.zeros((8, 8), bool)
     missing[:4, :4] = True
+    hole = np.zeros((16, 16), bool)
+    hole[:8, :8] = True
     for operator in (
         Blur(random_psf(3, 3), "circular"),
         Downsample(2, border="circular"),
         Mask(missing),
         Linear(np.eye(64), (8, 8), (8, 8)),
-        Compose(Blur(random_psf(3, 3)), Mask(missing)),
+        Compose(Downsample(2), Mask(hole)),
     ):
         assert operator.part(rows, cols) is None

@@ -47,3 +47,19 @@ def matrix(forward: Callable[[np.ndarray], np.ndarray], x_shape: tuple[int, int]
             unit[i, j] = 1
             columns.append(forward(unit).ravel())
     return np.stack(columns, 1)
+
+
+def varying_blur(x: np.ndarray, psfs: np.ndarray, border: str) -> np.ndarray:
+    """Each pixel of y by a PSF of its own, interpolated linearly between the middles of the grid's parts."""
+    grid = psfs.shape[:2]
+    blurred = np.array([[convolve(x, psfs[i, j], border) for j in range(grid[1])] for i in range(grid[0])])
+    height, width = blurred.shape[2:]
+    y = np.zeros((height, width))
+    for i in range(height):
+        for j in range(width):
+            places = [np.clip((p + 0.5) / n * m - 0.5, 0, m - 1) for p, n, m in zip((i, j), (height, width), grid)]
+            for r in range(grid[0]):
+                for c in range(grid[1]):
+                    weight = max(0, 1 - abs(places[0] - r)) * max(0, 1 - abs(places[1] - c))
+                    y[i, j] += weight * blurred[r, c, i, j]
+    return y

@@ -5,6 +5,7 @@ x̂(y) = argmin_x  Σ_p Σ_i αᵢ(y_p) ℓ(x_p, xⁱ)  +  γ/2 ‖y − Bx‖²
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,11 +15,11 @@ from torch import Tensor
 
 from slir.compute import is_lazy
 from slir.estimator.admm import Dual
-from slir.estimator.start import smooth_start
+from slir.estimator.start import observed_pixels, smooth_start
 from slir.estimator.state import State
 from slir.kernel.cell_ridge import CellRidgeStage
 from slir.model import AnyStage, ImageQuadratic, Model, Stage, aggregate
-from slir.operators import Identity, Mask, Operator
+from slir.operators import Mask, Operator
 from slir.solvers.solution import Solution, Verdict
 from slir.solvers.system import System
 from slir.trust.intervals import log_square
@@ -66,12 +67,13 @@ def restore(
     observe: Callable[[int, Tensor], None] | None = None,
     errors: bool = False,
 ) -> Restoration:
-    """Restore one plane y (h, w) with values in [0, 1], seen through `operator`, by the stages of `model`.
+    """Restore y with values in [0, 1], seen through `operator`, by the stages of `model`.
 
-    y: a model with a learnt kernel also takes channels (C, h, w), which it restores together.
-    sigma: of white noise, range 1; one for each channel. Where B is the identity, a learnt kernel takes the level of
-        each pixel too, a tensor of y's shape; and for noise that is not white a function from y to the level of each
-        pixel. The paper's stages were fitted to one noise level.
+    y: (h, w), with the axes before these that `operator` makes together (`y_planes`). A model with a learnt kernel also
+        takes channels (C, ..., h, w), which it restores together, and batches of them (N, C, ..., h, w).
+    sigma: of white noise, range 1; one for each channel, or for each image and channel. Where B is the identity, a
+        learnt kernel takes the level of each pixel too, a tensor of y's shape; and for noise that is not white a
+        function from y to the level of each pixel. The paper's stages were fitted to one noise level.
     observe: called as observe(t, x) with the estimate before stage t, and once more with the last one. With a learnt
         kernel that is z, the average of the patches.
     errors: give the error to expect at each pixel (`slir.trust`).
@@ -84,7 +86,7 @@ def restore(
         mask = operator.missing if isinstance(operator, Mask) else None
         lazy = restore_lazily(y, lambda shape: operator, sigma, model=model, data_range=1.0, mask=mask)  # type: ignore[arg-type]
         return Restoration(lazy)
-    state = replace(begin(y, operator, model, per_channel(sigma, y)), white=not callable(sigma))
+    state = replace(begin(y, operator, model, per_plane(sigma, y, operator)), white=not callable(sigma))
     dual = Dual() if model.splitting == "admm" else None
     stats: list[dict[str, Any]] = []
     for number, stage in enumerate(model.stages):
@@ -102,33 +104,39 @@ def restore(
         progress(len(model.stages), len(model.stages), "restoring")
     if observe:
         observe(len(model.stages), state.x)
-    squares = operator.residual(state.y, state.x).square().mean((-2, -1)) / operator.observed_fraction
+    axes = tuple(range(-2 - len(operator.y_planes), 0))
+    squares = operator.residual(state.y, state.x).square().mean(axes) / operator.observed_fraction
     error = expected_error_map(state, model, exact=not bool(torch.as_tensor(state.sigma).any())) if errors else None
     return Restoration(state.x, stats, squares.sqrt().tolist(), error)
 
 
-def per_channel(sigma: Sigma, y: Tensor) -> Any:
-    """σ as the loop takes it: a number for a plane, (C, 1, 1) for channels, or of y's shape."""
+def per_plane(sigma: Sigma, y: Tensor, operator: Operator) -> Any:
+    """σ as the loop takes it: a number where B takes all of y together, else one for each plane that B treats by
+    itself, with an axis for each of x's that B takes together, (C, 1, 1) for example; or of y's shape."""
     if callable(sigma):
         sigma = sigma(y)
     if isinstance(sigma, Tensor) and sigma.shape == y.shape:
         return sigma
-    if y.ndim == 2:
+    batch = operator.batch(y)
+    if not batch:
         return sigma
-    sigmas = torch.as_tensor(sigma, dtype=y.dtype, device=y.device).reshape(-1, 1, 1)
-    return sigmas.expand(len(y), 1, 1)
+    sigmas = torch.as_tensor(sigma, dtype=y.dtype, device=y.device)
+    return sigmas.expand(batch).reshape(*batch, *[1] * (2 + len(operator.x_planes)))
 
 
 def begin(y: Tensor, operator: Operator, model: Model, sigma: Any) -> State:
-    """x⁽⁰⁾: y itself where B is the identity, else a smooth image that explains y; the operator's guess for the paper's
-    stages."""
-    if isinstance(operator, Identity) or not model.learnt:
+    """x⁽⁰⁾: what y says of each pixel where noise alone is to be undone, else a smooth image that explains y; the
+    operator's guess for the paper's stages."""
+    if not model.learnt:
         x = operator.guess(y)
+    elif operator.observes_pixels:
+        x = observed_pixels(y, operator)
     else:
-        flat = y.reshape(-1, *y.shape[-2:])
-        sigmas = torch.as_tensor(sigma).expand((*y.shape[:-2], 1, 1)).reshape(-1).tolist()
-        x = torch.stack([smooth_start(operator, plane, own) for plane, own in zip(flat, sigmas)])
-        x = x.reshape(*y.shape[:-2], *x.shape[-2:])
+        batch = operator.batch(y)
+        flat = y.reshape(-1, *y.shape[len(batch) :])
+        sigmas = torch.as_tensor(sigma).reshape(-1).expand(len(flat)).tolist()
+        x = torch.stack([smooth_start(operator, own, noise) for own, noise in zip(flat, sigmas)])
+        x = x.reshape(*batch, *x.shape[1:])
     return State(y, operator, x, x, sigma)
 
 
@@ -150,16 +158,15 @@ def raw_error(state: State, model: Model) -> Tensor:
 def expected_error_map(state: State, model: Model, *, exact: bool = False) -> Tensor | None:
     """The root mean square error to expect at each pixel of x̂; None for a learnt model that is not calibrated.
 
-    exact: whether known pixels came without noise.
+    exact: whether pixels that are observed came without noise.
     """
     if model.learnt and model.trust is None:
         return None
     error = raw_error(state, model)
     if model.trust is not None:
         error = model.trust.calibration.error(log_square(error))
-    if exact and isinstance(state.operator, Mask):
-        error = error * state.operator.missing.to(error)
-    return error
+    observed = state.operator.diagonal_like(error) if exact else None
+    return error if observed is None else error * (observed == 0)
 
 
 def advance(
@@ -210,7 +217,7 @@ def brightness(state: State) -> State:
 
 def finished(state: State, model: Model) -> State:
     """The state after the last stage, as it is given back."""
-    noise_alone = model.learnt and isinstance(state.operator, Identity)
+    noise_alone = model.learnt and state.operator.observes_pixels
     return replace(state, x=residual_correction(state)) if noise_alone else state
 
 
@@ -222,9 +229,9 @@ def residual_correction(state: State) -> Tensor:
     It is the x-update with an error of x that y itself shows, Lσ². In pictures like those that were learnt from there
     is hardly such a place. But stars and drawings have edges of thousands of σ.
     """
-    left = state.y - state.x
-    expected = torch.as_tensor(state.sigma**2).clamp(min=torch.finfo(left.dtype).tiny)
-    excess = box(left.square(), AROUND).div_(expected).sub_(CHI2_THRESHOLD).clamp_(min=0)
+    left = observed_pixels(state.y, state.operator) - state.x
+    noise = state.pixel_noise().clamp(min=torch.finfo(left.dtype).tiny)
+    excess = box((left / noise).square(), AROUND).sub_(CHI2_THRESHOLD).clamp_(min=0)
     return state.x + left.mul_(excess / (excess + 1))
 
 
@@ -251,7 +258,7 @@ def x_update(state: State, quadratic: ImageQuadratic, stage: AnyStage) -> tuple[
     less than that diagonal, also where B sees nothing, so the tolerance is about the error left in x at most. (A
     residual compared with the right-hand side, which γ makes large, would say nothing about what B does not see.)
     """
-    if state.x.ndim > 2:
+    if state.operator.batch(state.y):
         return _x_update_each(state, quadratic, stage)
     gamma, diagonal, moment = stage.system(quadratic, state.sigma)
     z = moment / diagonal
@@ -264,11 +271,13 @@ def x_update(state: State, quadratic: ImageQuadratic, stage: AnyStage) -> tuple[
 
 
 def _x_update_each(state: State, quadratic: ImageQuadratic, stage: AnyStage) -> tuple[Solution, Tensor]:
-    """The same of channels, each with its own σ: (C, H, W)."""
+    """The same of images that B treats by themselves, each with its own σ: (C, H, W), (N, C, H, W)."""
+    batch = state.operator.batch(state.y)
     parts = []
-    for c, (y, x, z) in enumerate(zip(state.y, state.x, state.z)):
-        one = replace(state, y=y, x=x, z=z, sigma=float(state.sigma[c].mean()))
-        parts.append(x_update(one, ImageQuadratic(quadratic.diagonal[c], quadratic.moment[c]), stage))
+    for at in itertools.product(*map(range, batch)):
+        one = replace(state, y=state.y[at], x=state.x[at], z=state.z[at], sigma=float(state.sigma[at].mean()))
+        parts.append(x_update(one, ImageQuadratic(quadratic.diagonal[at], quadratic.moment[at]), stage))
     solutions = [solved for solved, _ in parts]
     worst = max(solutions, key=lambda own: (own.verdict is not Verdict.CONVERGED, own.stats["steps"]))
-    return replace(worst, value=torch.stack([own.value for own in solutions])), torch.stack([z for _, z in parts])
+    value, z = (torch.stack(images).reshape(state.x.shape) for images in zip(*[(own.value, z) for own, z in parts]))
+    return replace(worst, value=value), z

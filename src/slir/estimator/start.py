@@ -1,4 +1,4 @@
-"""Where the loop begins: a smooth image that explains y."""
+"""Where the loop begins: what y says of each pixel, or a smooth image that explains y."""
 
 from __future__ import annotations
 
@@ -14,6 +14,14 @@ SLOPE = 0.07
 TOLERANCE = {"cpu": 3e-8, "cuda": 3e-6}
 """Root mean square of the residual at which the solve ends, as a share of the prior's weight. For a small σ it may not
 be reached close to a border, where B says next to nothing."""
+
+
+def observed_pixels(y: Tensor, operator: Operator) -> Tensor:
+    """(BᵀB)⁻¹Bᵀy, the mean of what y says of each pixel, where BᵀB is diagonal and no pixel is missing."""
+    back = operator.adjoint(y)
+    diagonal = operator.diagonal_like(back)
+    assert diagonal is not None  # the operator observes pixels
+    return back / diagonal
 
 
 def smooth_start(operator: Operator, y: Tensor, sigma: float) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from math import lcm
+from math import lcm, prod
 from typing import Any
 
 import torch
@@ -47,7 +47,7 @@ def restore_tiled(
     observe: Callable[[Tensor], None] | None = None,
     errors: bool = False,
 ) -> Restoration:
-    """`slir.restore`, in tiles where the image is larger than one: (h, w) or (C, h, w) -> x on the pixels that y shows.
+    """`restore`, in tiles where the image is larger than one: (..., h, w) -> x on the pixels that y shows.
 
     tile: side in pixels of x, halo not counted; None takes what fits into memory. Operators that cannot be cut
     (circular borders, linear maps of one's own), and ADMM, whose dual variables are of the whole, are restored whole.
@@ -65,12 +65,13 @@ def restore_tiled(
         error = None if whole.error is None else operator.crop(whole.error, shape)
         return replace(whole, x=operator.crop(whole.x, shape), error=error)
     scale = operator.scale
-    x = y.new_empty(*y.shape[:-2], scale * shape[0], scale * shape[1])
+    batch = operator.batch(y)
+    x = y.new_empty(*batch, *operator.x_planes, scale * shape[0], scale * shape[1])
     if observe is not None:  # until its turn comes, a tile shows what there is without any work
         x = operator.crop(operator.guess(y), shape).clone()
     error = torch.empty_like(x) if errors else None
     stats: list[dict[str, Any]] = []
-    squares = y.new_zeros(y.shape[:-2], dtype=torch.float64)
+    squares = y.new_zeros(batch, dtype=torch.float64)
     for number, piece in enumerate(pieces):
         assert piece.operator is not None  # seen above
         part = restore(
@@ -94,8 +95,9 @@ def restore_tiled(
         if observe is not None:
             observe(x)
         misfit = piece.operator.residual(y[..., *piece.seen], part.x)[..., *piece.within]
-        squares += misfit.double().square().sum((-2, -1))
-    residual = (squares / (operator.observed_fraction * shape[0] * shape[1])).sqrt().tolist()
+        squares += misfit.double().square().flatten(len(batch)).sum(-1)
+    count = operator.observed_fraction * prod(operator.y_planes) * shape[0] * shape[1]
+    residual = (squares / count).sqrt().tolist()
     return Restoration(x, stats, residual, error)
 
 

@@ -9,7 +9,7 @@ from slir.kernel.network import KernelNetwork
 from slir.kernel.noise_level import NoiseNetwork
 from slir.kernel.stage import STAGES, stages
 from slir.model import Model
-from slir.operators import Downsample, Identity, Mask, Operator
+from slir.operators import ColourFilterArray, Diagonal, Downsample, Mask, Operator
 from slir.trust.examples import Examples
 from slir.trust.record import Trust
 
@@ -19,9 +19,9 @@ TASKS = ("denoise", "deblur", "upsample2", "upsample3", "upsample4", "inpaint")
 
 def task_name(operator: Operator) -> str:
     """The task that undoes an operator. Any linear map is undone as a blur is."""
-    if isinstance(operator, Identity):
+    if operator.observes_pixels:
         return "denoise"
-    if isinstance(operator, Mask):
+    if isinstance(operator, Mask | ColourFilterArray | Diagonal):
         return "inpaint"
     if isinstance(operator, Downsample) and operator.factor > 1:
         return f"upsample{operator.factor}"

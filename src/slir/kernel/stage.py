@@ -12,7 +12,8 @@ from torch import Tensor
 from slir.estimator.state import State
 from slir.kernel.network import MULTIPLE, PATCH, STRIDE, KernelNetwork
 from slir.model import ImageQuadratic
-from slir.operators import Blur, Identity, Mask
+from slir.operators import Blur, Downsample
+from slir.operators.convolution import inverse_on_torus
 from slir.patches import PatchGrid
 from slir.recipes import ROUNDING
 from slir.trust.spread import box
@@ -64,18 +65,21 @@ class KernelStage:
         return PatchGrid(shape, self.size, self.stride)
 
     def level(self, state: State) -> float | Tensor:
-        """The noise level of x that the network is told: a number, one a channel, or one a pixel."""
-        if isinstance(state.operator, Identity):
-            return state.sigma
-        level = self.scheduled(state)
-        if isinstance(state.operator, Mask):  # what is known keeps its own noise
-            known = torch.clamp(torch.as_tensor(state.sigma), max=level)
-            return torch.where(state.operator.missing.to(state.x.device), torch.as_tensor(level), known)
-        return level
+        """The noise level of x that the network is told: a number, one a channel, or one a pixel.
 
-    def scheduled(self, state: State) -> float:
-        """The level before the mask is considered, of the noisiest channel."""
-        return float(scheduled(self.share, torch.as_tensor(state.sigma).max()))
+        A pixel that y shows by itself keeps its own noise.
+        """
+        noise = state.pixel_noise()
+        return noise if state.operator.observes_pixels else torch.minimum(noise, torch.as_tensor(self.scheduled(state)))
+
+    def scheduled(self, state: State) -> float | Tensor:
+        """The level before single pixels are considered, of the noisiest channel of each image."""
+        sigma = torch.as_tensor(state.sigma)
+        return (
+            scheduled(self.share, sigma.amax(-3, keepdim=True))
+            if sigma.ndim > 3
+            else float(scheduled(self.share, sigma.max()))
+        )
 
     def z_update(
         self, state: State, grid: PatchGrid, generator: torch.Generator | None = None, *, errors: bool = False
@@ -118,15 +122,21 @@ class KernelStage:
 
     @torch.no_grad()
     def residual(self, state: State) -> Tensor:
-        """About (BᵀB + qI)⁻¹Bᵀ(y − Bx), q = λσ²/level²: what y still says, brought back to where it belongs."""
-        if isinstance(state.operator, Identity | Mask):
+        """About (BᵀB + qI)⁻¹Bᵀ(y − Bx), q = λσ²/level²: what y still says, brought back to where it belongs. Nothing
+        where y shows each pixel by itself, Bᵀ alone for downsampling, as the network was learnt."""
+        operator = state.operator
+        if operator.diagonal_like(state.x) is not None:
             return torch.zeros_like(state.x)
-        sigma = float(torch.as_tensor(state.sigma).mean())
-        back = state.operator.adjoint(state.y - state.operator.forward(state.x))
-        circular = isinstance(state.operator, Blur) and state.operator.border == "circular"
-        apart = 0 if circular else max(APART, 4 * state.operator.reach)
+        back = operator.adjoint(state.y - operator.forward(state.x))
+        if isinstance(operator, Downsample):
+            return back
+        circular = isinstance(operator, Blur) and operator.border == "circular"
+        apart = 0 if circular else max(APART, 4 * operator.reach)
         padded = F.pad(back, (0, apart, 0, apart))
-        hint = state.operator.preconditioner(padded, 1.0, float(ridge(self.share, sigma)))
+        sigma = torch.as_tensor(state.sigma)
+        sigma = sigma.mean(-3, keepdim=True) if sigma.ndim > 3 else sigma.mean()
+        weight = ridge(self.share, sigma).to(back.device)
+        hint = inverse_on_torus(operator.power, padded, 1.0, weight, 0.0, circular=circular)
         return back if hint is None else hint(padded)[..., : back.shape[-2], : back.shape[-1]]
 
     def system(self, quadratic: ImageQuadratic, sigma: float) -> tuple[float, Tensor, Tensor]:
@@ -138,7 +148,7 @@ class KernelStage:
 
     def solve_from(self, state: State, z: Tensor) -> tuple[float, Tensor]:
         """The root mean square error that the x-update may leave in x, and where it starts."""
-        return TOLERANCE.get(z.device.type, 1e-5) * self.scheduled(state), z
+        return TOLERANCE.get(z.device.type, 1e-5) * float(self.scheduled(state)), z
 
     @property
     def device(self) -> torch.device:
@@ -165,9 +175,11 @@ def ridge(share: float, sigma: float | Tensor) -> Tensor:
     return DATA_WEIGHT * (torch.as_tensor(sigma).clamp(min=ROUNDING) / scheduled(share, sigma)) ** 2
 
 
-def mirrored(plane: Tensor) -> Tensor:
-    """(N, C, H', W'), mirrored until both sides are multiples of 8, channels last."""
-    batch = plane if plane.ndim == 4 else plane.reshape(1, -1, *plane.shape[-2:])
+def mirrored(image: Tensor) -> Tensor:
+    """(N, C, H', W'), mirrored until both sides are multiples of 8, channels last. C is 3 where there are so many
+    channels, else 1."""
+    channels = 3 if image.ndim > 2 and image.shape[-3] == 3 else 1
+    plane = batch = image.reshape(-1, channels, *image.shape[-2:])
     rows, cols = (-length % MULTIPLE for length in plane.shape[-2:])
     if rows or cols:
         mode = "reflect" if rows < plane.shape[-2] and cols < plane.shape[-1] else "replicate"

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from slir.errors import InputError
 from slir.operators.base import Operator, Preconditioner, Shape, fingerprint
-from slir.operators.convolution import Border, Convolution
+from slir.operators.convolution import Border, Convolution, inverse_on_torus
 
 
 def checked_psf(psf: Tensor | np.ndarray, *, argument: str = "psf", unit_sum: bool = True) -> Tensor:
@@ -66,13 +66,15 @@ class Blur(Operator):
 
     def preconditioner(self, like: Tensor, weight: float, ridge: float, smooth: float = 0.0) -> Preconditioner | None:
         """Exact on a torus; what a border does is left to conjugate gradient."""
-        return self.convolution.inverse_on_torus(like, weight, ridge, smooth)
+        return inverse_on_torus(self.power, like, weight, ridge, smooth, circular=self.border == "circular")
+
+    def power(self, shape: Shape, like: Tensor) -> Tensor:
+        return self.convolution.power(shape, like)
 
     def constants(self) -> list[Tensor]:
         return self.convolution.constants()
 
-    def _margins(self) -> tuple[int, int, int, int]:
-        """Pixels of x before and after y's support: top, bottom, left, right."""
+    def margins(self) -> tuple[int, int, int, int]:
         if self.border != "unknown":
             return 0, 0, 0, 0
         (tall, wide), (row, col) = self.convolution.size, self.convolution.centre
@@ -80,13 +82,9 @@ class Blur(Operator):
 
     def guess(self, y: Tensor) -> Tensor:
         """y, its edge pixels repeated outwards over the unknown border."""
-        top, bottom, left, right = self._margins()
+        top, bottom, left, right = self.margins()
         padded = F.pad(y.reshape(1, -1, *y.shape[-2:]), (left, right, top, bottom), mode="replicate")
         return padded.reshape(*y.shape[:-2], *padded.shape[-2:])
-
-    def shown(self, y_shape: Shape) -> tuple[int, int, int, int]:
-        top, _, left, _ = self._margins()
-        return top, left, *y_shape
 
     def part(self, rows: slice, cols: slice) -> Operator | None:
         """The same; a circular border alone ties far pixels together."""

@@ -6,17 +6,28 @@ from typing import Any
 
 from torch import Tensor
 
+from slir.errors import InputError
 from slir.operators.base import Operator, Shape
 
 
 class Compose(Operator):
-    """y = outer(inner(x)): `Compose(Mask(missing), Blur(psf))` blurs first, then loses pixels."""
+    """y = outer(inner(x)): `Mask(missing) @ Blur(psf)` blurs first, then loses pixels.
+
+    An operator that acts on one plane acts on each of the planes that the other one takes together.
+    """
 
     def __init__(self, outer: Operator, inner: Operator):
         self.outer, self.inner = outer, inner
         self.scale = inner.scale * outer.scale
         self.reach = inner.reach + inner.scale * outer.reach
         self.shareable = inner.shareable and outer.shareable
+        made, taken = inner.y_planes, outer.x_planes
+        shared = min(len(made), len(taken))
+        if shared and made[-shared:] != taken[-shared:]:
+            rule = f"take the planes that the operator before it makes, {made}"
+            raise InputError("operator", rule, taken, "Check the order: A @ B applies B first.")
+        self.x_planes = taken[: len(taken) - shared] + inner.x_planes
+        self.y_planes = made[: len(made) - shared] + outer.y_planes
 
     def y_shape(self, x_shape: Shape) -> Shape:
         return self.outer.y_shape(self.inner.y_shape(x_shape))
@@ -34,21 +45,41 @@ class Compose(Operator):
         return self.outer.residual(y, self.inner.forward(x))
 
     @property
+    def observes_pixels(self) -> bool:
+        return self.outer.observes_pixels and self.inner.observes_pixels
+
+    @property
     def observed_fraction(self) -> float:
         return self.outer.observed_fraction
+
+    def normal_diagonal(self, weights: Tensor) -> Tensor | None:
+        between = self.outer.normal_diagonal(weights)
+        return None if between is None else self.inner.normal_diagonal(between)
+
+    def power(self, shape: Shape, like: Tensor) -> Tensor | None:
+        """The product, exact for two blurs. What varies over the image counts by its mean."""
+        inner, outer = self.inner.power(shape, like), self.outer.power(shape, like)
+        return None if inner is None or outer is None or self.inner.scale > 1 else inner * outer
 
     def guess(self, y: Tensor) -> Tensor:
         return self.inner.guess(self.outer.guess(y))
 
-    def shown(self, y_shape: Shape) -> tuple[int, int, int, int]:
-        row, col, _, _ = self.inner.shown(self.outer.x_shape(y_shape))
-        top, left, height, width = (self.inner.scale * n for n in self.outer.shown(y_shape))
-        return row + top, col + left, height, width
+    def margins(self) -> tuple[int, int, int, int]:
+        top, bottom, left, right = (
+            own + self.inner.scale * further for own, further in zip(self.inner.margins(), self.outer.margins())
+        )
+        return top, bottom, left, right
 
     def part(self, rows: slice, cols: slice) -> Operator | None:
-        """Where the inner operator is the same everywhere."""
-        outer, inner = self.outer.part(rows, cols), self.inner.part(rows, cols)
-        return Compose(outer, inner) if outer is not None and inner is self.inner else None
+        """The outer operator for these pixels of y, the inner one for those between them that it looks at."""
+        outer, scale = self.outer.part(rows, cols), self.outer.scale
+        top, bottom, left, right = self.outer.margins()
+        between = (
+            slice(scale * rows.start, scale * rows.stop + top + bottom),
+            slice(scale * cols.start, scale * cols.stop + left + right),
+        )
+        inner = self.inner.part(*between)
+        return None if outer is None or inner is None else Compose(outer, inner)
 
     def for_training(self, shape: Shape) -> tuple[Operator, Shape]:
         inner, shape = self.inner.for_training(shape)

@@ -9,6 +9,7 @@ With c = ((K−1)//2, …) the PSF's centre, as in `scipy.signal.convolve(..., m
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import islice
@@ -100,7 +101,7 @@ class Convolution:
         if self.border == "circular":
             return self._circular(x, transpose=False)
         if self.border == "reflect":
-            rows, cols = self._mirror(shape, x.device)
+            rows, cols = self.continued(shape, x.device)
             x = x[..., rows, :][..., cols]
         return self._valid(x)
 
@@ -111,16 +112,19 @@ class Convolution:
         x = self._valid_adjoint(y)
         if self.border == "reflect":
             shape = (y.shape[-2], y.shape[-1])
-            rows, cols = self._mirror(shape, x.device)
+            rows, cols = self.continued(shape, x.device)
             x = x.new_zeros(*x.shape[:-2], shape[0], x.shape[-1]).index_add_(-2, rows, x)
             x = x.new_zeros(*x.shape[:-1], shape[1]).index_add_(-1, cols, x)
         return x
 
-    def _mirror(self, shape: Shape, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Row and column indices of the image padded by mirroring: K−1−c before, c after."""
+    def continued(self, shape: Shape, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Row and column indices of the image continued by K−1−c pixels before and c after, by mirroring or around."""
         indices = []
         for length, size, centre in zip(shape, self.size, self.centre):
             i = torch.arange(-(size - 1 - centre), length + centre, device=device)
+            if self.border == "circular":
+                indices.append(i % length)
+                continue
             i = torch.where(i < 0, -1 - i, i)
             indices.append(torch.where(i >= length, 2 * length - 1 - i, i))
         return indices[0], indices[1]
@@ -178,29 +182,16 @@ class Convolution:
         spectrum = self._spectrum(shape, x, shift=self.centre)
         return irfft2(rfft2(x) * (spectrum.conj() if transpose else spectrum), s=shape)
 
-    def inverse_on_torus(self, like: Tensor, weight: float, ridge: float, smooth: float) -> Preconditioner:
-        """v -> (weight·BᵀB + ridge·I + smooth·∇ᵀ∇)⁻¹ v for images like this one, as if their borders met."""
-        height, width = like.shape[-2:]
-        shape = (height, width)
-        if self.border != "circular":
-            shape = (fast_length(height), fast_length(width))
-        divisor = weight * self._spectrum(shape, like, kind="power")
-        divisor += ridge if smooth == 0 else roughness(shape, like, ridge, smooth)
-
-        def apply(v: Tensor, factors: Tensor) -> Tensor:
-            return irfft2(rfft2(v, s=shape) * factors, s=shape)[..., :height, :width]
-
-        return Preconditioner(apply, 1 / divisor)
-
     def torus(self, shape: Shape, like: Tensor) -> Torus:
         """For x of this shape. Its pixels come first; y's begin K − 1 later."""
         fast = (fast_length(shape[0]), fast_length(shape[1]))
         spectrum, conjugate, power = (self._spectrum(fast, like, kind=kind) for kind in get_args(Spectrum))
         return Torus(fast, spectrum, conjugate, power, self._seen(shape, fast, like))
 
-    def power(self, shape: Shape) -> Tensor:
-        """|b|² of images of this shape, in double precision on the CPU: (H, W//2 + 1)."""
-        return self._spectrum(shape, torch.empty(0, dtype=torch.float64), kind="power")
+    def power(self, shape: Shape, like: Tensor | None = None) -> Tensor:
+        """|b|² of images of this shape, (H, W//2 + 1), of the type and on the device of `like`; of None in double
+        precision on the CPU."""
+        return self._spectrum(shape, torch.empty(0, dtype=torch.float64) if like is None else like, kind="power")
 
     def _spectrum(self, shape: Shape, like: Tensor, shift: Shape = (0, 0), kind: Spectrum = "plain") -> Tensor:
         """b, its conjugate, or |b|²."""
@@ -238,7 +229,33 @@ class Convolution:
         return value
 
 
-def roughness(shape: Shape, like: Tensor, ridge: float, smooth: float) -> Tensor:
+def inverse_on_torus(
+    power: Callable[[Shape, Tensor], Tensor | None],
+    like: Tensor,
+    weight: float,
+    ridge: float | Tensor,
+    smooth: float,
+    *,
+    circular: bool = False,
+) -> Preconditioner | None:
+    """v -> (weight·BᵀB + ridge·I + smooth·∇ᵀ∇)⁻¹ v for images like this one, as if their borders met.
+
+    power: the spectrum of BᵀB. circular: whether borders do meet. None where there is no spectrum.
+    """
+    height, width = like.shape[-2:]
+    shape = (height, width) if circular else (fast_length(height), fast_length(width))
+    own = power(shape, like)
+    if own is None:
+        return None
+    divisor = weight * own + (ridge if smooth == 0 else roughness(shape, like, ridge, smooth))
+
+    def apply(v: Tensor, factors: Tensor) -> Tensor:
+        return irfft2(rfft2(v, s=shape) * factors, s=shape)[..., :height, :width]
+
+    return Preconditioner(apply, 1 / divisor)
+
+
+def roughness(shape: Shape, like: Tensor, ridge: float | Tensor, smooth: float) -> Tensor:
     """The spectrum of ridge·I + smooth·∇ᵀ∇ on a torus. A hair more where it would vanish: for the constant."""
     down, across = (
         2 - 2 * torch.cos(2 * torch.pi * steps)

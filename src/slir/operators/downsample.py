@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from slir.errors import InputError
-from slir.operators.base import Operator, Shape, fingerprint
+from slir.operators.base import Operator, Preconditioner, Shape, fingerprint
 from slir.operators.blur import checked_psf
 from slir.operators.convolution import Border, Convolution
 from slir.operators.line import lines_of
@@ -116,6 +116,14 @@ class Downsample(Operator):
         x = y.new_zeros(*y.shape[:-2], *self.x_shape((y.shape[-2], y.shape[-1])))
         x[..., self.phase :: self.factor, self.phase :: self.factor] = y
         return self.convolution.adjoint(x)
+
+    def power(self, shape: Shape, like: Tensor) -> Tensor:
+        """That of the filter, of whose pixels one of factor² is kept."""
+        return self.convolution.power(shape, like) / self.factor**2
+
+    def preconditioner(self, like: Tensor, weight: float, ridge: float, smooth: float = 0.0) -> Preconditioner | None:
+        """None: the kernel was learnt from residuals that Bᵀ alone brings back, without an inverse."""
+        return None
 
     def constants(self) -> list[Tensor]:
         return self.convolution.constants()

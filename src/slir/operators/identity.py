@@ -15,6 +15,8 @@ class Identity(Operator):
     reach = 0
     shareable = True
 
+    observes_pixels = True
+
     def y_shape(self, x_shape: Shape) -> Shape:
         return x_shape
 
@@ -29,6 +31,12 @@ class Identity(Operator):
 
     def guess(self, y: Tensor) -> Tensor:
         return y
+
+    def normal_diagonal(self, weights: Tensor) -> Tensor:
+        return weights
+
+    def power(self, shape: Shape, like: Tensor) -> Tensor:
+        return like.new_ones(1, 1)
 
     def part(self, rows: slice, cols: slice) -> Operator | None:
         return self

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,12 +16,15 @@ from slir.operators.base import Operator, Shape
 
 
 class Linear(Operator):
-    """y = Ax with A of shape (h·w, H·W) acting on flattened images; it runs on the CPU, in A's precision.
+    """y = Ax with A acting on flattened images; it runs on the CPU, in A's precision.
 
+    x_shape, y_shape: (H, W) and (h, w), or with the axes before them that A takes together: (3, H, W) for colours.
     reach: how far A is felt, if it is local; None says that it may be felt everywhere.
     """
 
-    def __init__(self, matrix: LinearOperator | Any, x_shape: Shape, y_shape: Shape, *, reach: int | None = None):
+    def __init__(
+        self, matrix: LinearOperator | Any, x_shape: Sequence[int], y_shape: Sequence[int], *, reach: int | None = None
+    ):
         try:
             self.matrix = aslinearoperator(matrix)
         except (TypeError, ValueError) as error:
@@ -27,11 +32,16 @@ class Linear(Operator):
             raise InputError(
                 "matrix", "be something that SciPy takes as a linear operator", repr(matrix), remedy
             ) from error
-        self._x_shape, self._y_shape = (int(x_shape[0]), int(x_shape[1])), (int(y_shape[0]), int(y_shape[1]))
-        expected = (self._y_shape[0] * self._y_shape[1], self._x_shape[0] * self._x_shape[1])
+        x_size, y_size = tuple(map(int, x_shape)), tuple(map(int, y_shape))
+        for name, own in (("x_shape", x_size), ("y_shape", y_size)):
+            if len(own) < 2:
+                raise InputError(name, "hold a height and a width", own, "Pass (1, n) for n numbers.")
+        expected = (prod(y_size), prod(x_size))
         if self.matrix.shape != expected:
-            rule = f"have shape {expected} for images of shapes {self._x_shape} and {self._y_shape}"
+            rule = f"have shape {expected} for images of shapes {x_size} and {y_size}"
             raise InputError("matrix", rule, self.matrix.shape, "Check x_shape and y_shape.")
+        self.x_planes, self._x_shape = x_size[:-2], (x_size[-2], x_size[-1])
+        self.y_planes, self._y_shape = y_size[:-2], (y_size[-2], y_size[-1])
         self.reach = max(self._x_shape) if reach is None else reach
 
     def y_shape(self, x_shape: Shape) -> Shape:
@@ -46,17 +56,17 @@ class Linear(Operator):
 
     def forward(self, x: Tensor) -> Tensor:
         self.y_shape((x.shape[-2], x.shape[-1]))
-        return self._apply(self.matrix.matmat, x, self._y_shape)
+        return self._apply(self.matrix.matmat, x, (*self.x_planes, *self._x_shape), (*self.y_planes, *self._y_shape))
 
     def adjoint(self, y: Tensor) -> Tensor:
         self.x_shape((y.shape[-2], y.shape[-1]))
-        return self._apply(self.matrix.rmatmat, y, self._x_shape)
+        return self._apply(self.matrix.rmatmat, y, (*self.y_planes, *self._y_shape), (*self.x_planes, *self._x_shape))
 
     @staticmethod
-    def _apply(function: Any, image: Tensor, shape: Shape) -> Tensor:
-        columns = image.detach().cpu().numpy().reshape(-1, image.shape[-2] * image.shape[-1]).T
+    def _apply(function: Any, image: Tensor, taken: tuple[int, ...], given: tuple[int, ...]) -> Tensor:
+        columns = image.detach().cpu().numpy().reshape(-1, prod(taken)).T
         result = torch.from_numpy(np.ascontiguousarray(np.asarray(function(columns)).T)).to(image)
-        return result.reshape(*image.shape[:-2], *shape)
+        return result.reshape(*image.shape[: image.ndim - len(taken)], *given)
 
     def for_training(self, shape: Shape) -> tuple[Operator, Shape]:
         """The operator fits one size alone, so pictures are cropped to it."""
@@ -66,4 +76,5 @@ class Linear(Operator):
         return self, self._x_shape
 
     def describe(self) -> dict[str, Any]:
-        return {"kind": "linear", "x_shape": list(self._x_shape), "y_shape": list(self._y_shape)}
+        x_size, y_size = [*self.x_planes, *self._x_shape], [*self.y_planes, *self._y_shape]
+        return {"kind": "linear", "x_shape": x_size, "y_shape": y_size}

@@ -14,7 +14,7 @@ from slir.bank import degrade, image_hash
 from slir.compute import pick_device
 from slir.defaults import default_model
 from slir.errors import InputError
-from slir.estimator.loop import advance, begin, finished, gives_errors, per_channel, raw_error
+from slir.estimator.loop import advance, begin, finished, gives_errors, per_plane, raw_error
 from slir.families import Family
 from slir.fitting import family_for
 from slir.model import Model
@@ -178,7 +178,7 @@ def _restored(
         y = (255 * y).round() / 255
     device = model.stages[0].device
     y, clean = y.to(device), clean.to(device)
-    state = begin(y, operator, model, per_channel(sigma if y.ndim == 2 else [sigma] * len(y), y))
+    state = begin(y, operator, model, per_plane(sigma, y, operator))
     for number, stage in enumerate(model.stages):
         state, _ = advance(state, stage, errors=gives_errors(model, number))
     counted = torch.zeros(clean.shape[-2:], dtype=torch.bool, device=device)

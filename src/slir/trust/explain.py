@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from slir.errors import InputError, SlirError
-from slir.estimator.loop import advance, begin, brightness, finished, per_channel
+from slir.estimator.loop import advance, begin, brightness, finished, per_plane
 from slir.estimator.state import State
 from slir.estimator.tiling import piece_around
 from slir.kernel.cell_ridge import CellRidgeStage
@@ -123,7 +123,7 @@ def explain(
     piece = piece_around(shape, operator, model, (pixel[0], pixel[1]))
     seen, part = (y, operator) if piece.operator is None else (y[..., *piece.seen], piece.operator)
     start = (0, 0) if piece.operator is None else (piece.seen[0].start, piece.seen[1].start)
-    state = begin(seen, part, model, per_channel(sigma, y))
+    state = begin(seen, part, model, per_plane(sigma, seen, part))
     for stage in model.stages[:-1]:
         state, _ = advance(state, stage)
     last = model.stages[-1]
