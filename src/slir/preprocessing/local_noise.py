@@ -74,11 +74,11 @@ class NoiseFound:
     def levels(self) -> tuple[float, ...]:
         return tuple(curve.middle for curve in self.curves)
 
-    def of(self, number: int, planes: Tensor) -> Tensor:
-        """The level at each pixel of the planes from `number` on: (H, W) or (C, H, W) -> the same."""
+    def of(self, number: int, planes: Tensor, factor: float = 1.0) -> Tensor:
+        """The level at each pixel of the planes from `number` on, times a factor: (H, W) or (C, H, W) -> the same."""
         if planes.ndim == 2:
-            return self.curves[number].at(planes)
-        return torch.stack([curve.at(plane) for curve, plane in zip(self.curves[number:], planes)])
+            return factor * self.curves[number].at(planes)
+        return factor * torch.stack([curve.at(plane) for curve, plane in zip(self.curves[number:], planes)])
 
     def words(self, span: float) -> str:
         """In words, for pixel values of which `span` is the range."""

@@ -20,6 +20,7 @@ from slir.model import Model
 from slir.noise import estimate_poisson_gaussian, estimate_sigma
 from slir.operators import Identity, Mask, Operator
 from slir.preprocessing import colour
+from slir.preprocessing.amount import Amount
 from slir.preprocessing.arrays import Canvas
 from slir.preprocessing.local_noise import NoiseFound, find_noise
 from slir.preprocessing.ranges import Groups, black_at_zero, camera_offset, far_away, stretched
@@ -62,7 +63,8 @@ class Treatment:
     sigmas: noise level of each plane. evened: variance stabilisation of each plane, or none. joint: whether the first
     three planes are colours, which are restored together. grey: whether these hold the same, which is restored once.
     model: what to restore with; None takes what ships. estimated: whether the noise was estimated from the image.
-    noise: what was found of noise that is not white and even; the sigmas are then its middle levels.
+    noise: what was found of noise that is not white and even; the sigmas are then its middle levels. amount: how much of
+    what denoising removes is removed.
     """
 
     sigmas: tuple[float, ...]
@@ -72,6 +74,7 @@ class Treatment:
     model: Model | None = None
     estimated: bool = False
     noise: NoiseFound | None = None
+    amount: Amount = Amount()
 
     def leaves(self, operator: Operator) -> bool:
         """Whether there is nothing to do: no noise, and nothing else between y and x."""
@@ -84,8 +87,9 @@ class Treatment:
     def noise_of(self, number: int, count: int = 1) -> Any:
         """σ of planes as the loop takes it: a number, one a channel, or a function from y to each pixel's level."""
         if self.noise is not None:
-            return partial(self.noise.of, number)
-        return self.sigmas[number] if count == 1 else list(self.sigmas[number : number + count])
+            return partial(self.noise.of, number, factor=self.amount.level)
+        sigmas = [self.amount.level * sigma for sigma in self.sigmas[number : number + count]]
+        return sigmas[0] if count == 1 else sigmas
 
     def part(self, number: int) -> int:
         """Number of pieces of work before plane `number`: channels that are restored together are one."""
@@ -136,7 +140,7 @@ class Treatment:
 
     def restore(self, planes: list[Tensor], operator: Operator, one: One) -> Restored:
         """All planes, each by `one(plane, model, sigma, number)`."""
-        planes, outcomes = self.prepared(planes), []
+        came, planes, outcomes = planes, self.prepared(planes), []
         if self.grey and same(planes[:3]):
             once = one(planes[0], self.model_for(operator, planes[0].device), self.noise_of(0), 0)
             outcomes += [once] * 3
@@ -155,7 +159,22 @@ class Treatment:
         if self.evened:
             sigmas = [even.strength(plane) for even, plane in zip(self.evened, restored)]
             residuals = [residual / even.sigma * own for residual, even, own in zip(residuals, self.evened, sigmas)]
-        return Restored(restored, sigmas, residuals, outcomes)
+        whole = Restored(restored, sigmas, residuals, outcomes)
+        return whole if self.amount.whole else self._blended(came, whole)
+
+    def _blended(self, came: list[Tensor], whole: Restored) -> Restored:
+        """What is kept where not all of the noise is to be removed."""
+        first = 3 if self.joint else 0
+        planes = list(self.amount.blend(torch.stack(came[:3]), torch.stack(whole.planes[:3]))) if first else []
+        planes += [self.amount.blend(*pair) for pair in zip(came[first:], whole.planes[first:])]
+        share = min(1.0, self.amount.strength)
+        outcomes = [
+            outcome
+            if outcome.error is None
+            else replace(outcome, error=((share * outcome.error).square() + ((1 - share) * sigma) ** 2).sqrt())
+            for outcome, sigma in zip(whole.outcomes, self.sigmas)
+        ]
+        return replace(whole, planes=planes, residuals=[share * own for own in whole.residuals], outcomes=outcomes)
 
 
 def settle(
