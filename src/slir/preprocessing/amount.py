@@ -46,3 +46,7 @@ class Amount:
         removed = after - before
         light = removed.mean(0, keepdim=True) if removed.ndim > 2 else removed
         return before + min(1.0, self.strength) * light + min(1.0, self.chroma) * (removed - light)
+
+
+ALL = Amount()
+"""The amount where nothing is asked for."""

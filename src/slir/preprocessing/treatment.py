@@ -20,7 +20,7 @@ from slir.model import Model
 from slir.noise import estimate_poisson_gaussian, estimate_sigma
 from slir.operators import Identity, Mask, Operator
 from slir.preprocessing import colour
-from slir.preprocessing.amount import Amount
+from slir.preprocessing.amount import ALL, Amount
 from slir.preprocessing.arrays import Canvas
 from slir.preprocessing.local_noise import NoiseFound, find_noise
 from slir.preprocessing.ranges import Groups, black_at_zero, camera_offset, far_away, stretched
@@ -63,8 +63,8 @@ class Treatment:
     sigmas: noise level of each plane. evened: variance stabilisation of each plane, or none. joint: whether the first
     three planes are colours, which are restored together. grey: whether these hold the same, which is restored once.
     model: what to restore with; None takes what ships. estimated: whether the noise was estimated from the image.
-    noise: what was found of noise that is not white and even; the sigmas are then its middle levels. amount: how much of
-    what denoising removes is removed.
+    noise: what was found of noise that is not white and even; the sigmas are then its middle levels. amount: how much
+    of it is removed.
     """
 
     sigmas: tuple[float, ...]
@@ -74,7 +74,7 @@ class Treatment:
     model: Model | None = None
     estimated: bool = False
     noise: NoiseFound | None = None
-    amount: Amount = Amount()
+    amount: Amount = ALL
 
     def leaves(self, operator: Operator) -> bool:
         """Whether there is nothing to do: no noise, and nothing else between y and x."""
