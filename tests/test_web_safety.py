@@ -718,6 +718,41 @@ class Harm:
         return Path.touch, (self.path,)
 
 
+def serve_what_writes(connection, memory):
+    """A reader that a file has taken over, which tries all that would change the disk."""
+
+    def harm(tell, folder):
+        folder, done = Path(folder), []
+        deeds = {
+            "write": lambda: (folder / "old").write_text("new"),
+            "empty": lambda: os.truncate(folder / "old", 0),
+            "make": lambda: (folder / "new").touch(),
+            "remove": lambda: (folder / "old").unlink(),
+            "move": lambda: (folder / "old").rename(folder / "other"),
+            "folder": lambda: (folder / "new").mkdir(),
+            "link": lambda: (folder / "new").symlink_to("/etc"),
+        }
+        for name, deed in deeds.items():
+            with contextlib.suppress(OSError):
+                deed()
+                done.append(name)
+        return [done, (folder / "old").read_text()]
+
+    crew.serve(connection, memory, {"harm": harm}, writes=False)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Landlock is of Linux")
+def test_readers_change_nothing_on_the_disk(tmp_path):
+    (tmp_path / "old").write_text("kept")
+    hand = crew.Hand(serve_what_writes)
+    try:
+        assert hand.ask("harm", str(tmp_path)) == [[], "kept"]
+    finally:
+        hand.end()
+        hand.kill()
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+
+
 def answers_with_harm(connection, memory):
     """A reader that a file has taken over."""
     _, (path,) = connection.recv()
