@@ -94,7 +94,8 @@ def ours(dtype: str = "uint16", channels: int = 1) -> Callable[[Path, tuple[int,
 
 
 WRITERS = {
-    "grey.bmp": ours("uint8"), "colour.avif": ours("uint8", 3), "grey8.png": ours("uint8"), "grey16.png": ours(), "colour16.png": ours("uint16", 3), "grey.jpg": ours("uint8"),
+    "grey.bmp": ours("uint8"), "colour.avif": ours("uint8", 3),
+    "grey8.png": ours("uint8"), "grey16.png": ours(), "colour16.png": ours("uint16", 3), "grey.jpg": ours("uint8"),
     "colour.webp": ours("uint8", 3), "plain.tif": tiff(), "deflated.tif": tiff(compression="zlib", predictor=True),
     "lzw.tif": tiff(compression="lzw"), "packbits.tif": tiff(compression="packbits", dtype="uint8"),
     "zstd-tiles.tif": tiff(compression="zstd", tile=(64, 64)), "jpeg.tif": tiff(compression="jpeg", dtype="uint8"),
