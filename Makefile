@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 comma := ,
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 
-.PHONY: demo test fuzz test-adapters test-napari lint format bench docs gallery wheel check-wheel test-lowest test-newest api clean
+.PHONY: demo test fuzz siege test-adapters test-napari lint format bench docs gallery wheel check-wheel test-lowest test-newest api clean
 
 # The stamps say which set of packages the environment holds; they are made anew when the lists change.
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -67,6 +67,11 @@ fuzz: $(VENV)/installed-dev
 	@$(PIP) install --constraint constraints.txt --editable '.[fuzz]'
 	@$(BIN)/python scripts/fuzz.py --minutes $$(($(MINUTES) / 2))
 	@$(BIN)/python scripts/fuzz.py --minutes $$(($(MINUTES) / 2)) --guided
+
+# make siege MINUTES=2: fifty clients of `slir serve`, slow and lying ones among them, while its processes are killed.
+siege: MINUTES := 2
+siege: $(VENV)/installed-dev
+	@$(BIN)/python scripts/siege.py --minutes $(MINUTES)
 
 # The adapters with BenchOpt, whose 360 MB are not worth it for every run of the tests.
 test-adapters: $(VENV)/installed-dev

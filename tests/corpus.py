@@ -143,6 +143,22 @@ for layout, kind, how in itertools.product(("RGB", "RGBA"), BLOCKS, ("lossless",
         Image.fromarray(planes).save(path, **options, **BLOCKS[kind])
 
 
+for kind in ("plain", "icc", "exif", "xmp", "all"):
+    for layout in ("RGB", "RGBA"):
+
+        @case(f"{layout}-{kind}.avif")
+        def _(path, layout=layout, kind=kind):
+            image = Image.fromarray(ramp(CHANNELS[layout]))
+            image.save(path, quality=90, subsampling="4:4:4", max_threads=1, **BLOCKS[kind])
+
+
+for layout in ("grey", "RGB"):
+
+    @case(f"{layout}.bmp")
+    def _(path, layout=layout):
+        Image.fromarray(noise(CHANNELS[layout]).squeeze()).save(path, dpi=(300, 200))
+
+
 # --- TIFF ----------------------------------------------------------------------------------------------------------
 
 PHOTOMETRIC = {"grey": "minisblack", "grey+alpha": "minisblack", "RGB": "rgb", "RGBA": "rgb"}

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import imagecodecs
+import numcodecs
 import numpy as np
 import tifffile
 import torch
@@ -43,6 +44,7 @@ from slir.model import Model
 from slir.trust.examples import Examples
 
 CRASHES = Path(__file__).with_name("crashes")
+REFERENCE = Path(__file__).with_name("reference")
 OTHERWISE = "a second reader sees other pixels"
 SMALL = 1 << 20
 """Pixels of an image that is copied whole."""
@@ -56,8 +58,12 @@ IMAGES = {
             "jpeg-tiles-ycbcr.tif", "packbits-tiles-MM-grey16.tif", "lzma-strips-II-RGB8.tif"),
     "fits": ("uint16-parts.fits", "cube.fits", "packed-int16.fits", "packed-float32.fits", "scaled.fits", "nan.fits"),
     "zarr": ("0.4-zyx-uint16.ome.zarr", "0.5-yx-uint8.ome.zarr", "array-v2-int16.zarr", "array-v3-float64.zarr"),
+    "avif": ("RGB-all.avif", "RGBA-plain.avif"),
 }  # fmt: skip
+BITMAPS = ("L", "RGB", "RGBA", "P", "1")
 CODECS = ("jpeg2000", "jpegxl", "lerc", "webp")
+TILES = ("GZIP_2", "HCOMPRESS_1", "PLIO_1", "RICE_1")
+CHUNKS = ("bz2", "lzma", "zlib", "gzip", "zstd", "lz4", "blosc")
 
 
 @dataclass(frozen=True)
@@ -119,7 +125,8 @@ def use_image(path: Path) -> list[io.Picture] | None:
         if source.planes * height * width > SMALL:
             return None
         planes = [source.read(plane) for plane in range(source.planes)]
-        with io.create(path.with_name("copy" + path.suffix), source) as sink:
+        suffix = ".png" if path.suffix in (".bmp", ".heic") else path.suffix  # which hold more than slir writes
+        with io.create(path.with_name("copy" + suffix), source) as sink:
             for number, plane in enumerate(planes):
                 sink.write(plane, plane=number)
     return planes
@@ -195,6 +202,15 @@ def _by_libpng(path: Path) -> Any:
     return [_deep(imagecodecs.png_decode(path.read_bytes()))]
 
 
+def _by_libavif(path: Path) -> Any:
+    return [_deep(imagecodecs.avif_decode(path.read_bytes()))]
+
+
+def _by_imagecodecs(path: Path) -> Any:
+    data = path.read_bytes()
+    return None if data[28] < 8 else [_deep(imagecodecs.bmp_decode(data))]  # black and white in RGB
+
+
 def _by_pillow(path: Path) -> Any:
     with Image.open(path) as image:
         return [_deep(np.asarray(image))] if image.mode in ("L", "RGB", "RGBA") else None
@@ -205,9 +221,8 @@ def _by_tifffile(path: Path) -> Any:
         page = file.pages.first
         if page.photometric not in (1, 2) or page.planarconfig != 1 or page.bitspersample < 8 or len(file.series) != 1:
             return None
-        pixels = file.asarray()
-        if len(file.pages) > pixels.size // (page.imagelength * page.imagewidth * page.samplesperpixel):
-            pixels = np.stack([other.asarray() for other in file.pages])  # a damaged note tells of fewer
+        # Each page by its own tags: a damaged note tells of fewer pages, and a series takes all for like the first.
+        pixels = file.asarray() if len(file.pages) == 1 else np.stack([each.aspage().asarray() for each in file.pages])
         channels = page.samplesperpixel
     return list(pixels.reshape(-1, page.imagelength, page.imagewidth, channels))
 
@@ -231,7 +246,7 @@ def _by_zarr(path: Path) -> Any:
 
 SECOND: dict[str, Callable[[Path], Any]] = {
     ".png": _by_libpng, ".jpg": _by_pillow, ".webp": _by_pillow, ".tif": _by_tifffile, ".fits": _by_astropy,
-    ".zarr": _by_zarr,
+    ".zarr": _by_zarr, ".bmp": _by_imagecodecs, ".avif": _by_libavif, ".heic": lambda path: None,
 }  # fmt: skip
 compared: Counter[str] = Counter()
 """How many files a second reader has read, by suffix."""
@@ -252,6 +267,37 @@ def _codecs(folder: Path) -> Iterator[bytes]:
     for name in CODECS:
         corpus.tiff(folder / f"{name}.tif", corpus.ramp(3), compression=name, tile=(16, 32))
         yield (folder / f"{name}.tif").read_bytes()
+
+
+def _tiles(folder: Path) -> Iterator[bytes]:
+    for kind in TILES:
+        path = folder / f"{kind}.fits"
+        pixels = corpus.ramp(1)[..., 0].astype("i2")
+        fits.CompImageHDU(pixels, compression_type=kind, tile_shape=(16, 20)).writeto(path)
+        yield path.read_bytes()
+
+
+def _chunks(folder: Path) -> Iterator[bytes]:
+    for kind in CHUNKS:
+        path = folder / f"{kind}.zarr"
+        compressor = numcodecs.registry.get_codec({"id": kind})
+        array = zarr.create_array(
+            path, shape=corpus.ramp(1).shape[:2], chunks=(16, 20), dtype="u1", compressors=compressor, zarr_format=2
+        )
+        array[:] = corpus.ramp(1)[..., 0]
+        yield _pack_store(path)
+
+
+def _bitmaps(folder: Path) -> Iterator[bytes]:
+    for mode in BITMAPS:
+        path = folder / f"{mode}.bmp"
+        Image.fromarray(corpus.ramp(4 if mode == "RGBA" else 3)).convert(mode).save(path)
+        yield path.read_bytes()
+
+
+def _heic(folder: Path) -> Iterator[bytes]:
+    for path in sorted(REFERENCE.glob("*.heic")):
+        yield path.read_bytes()
 
 
 def _network() -> KernelNetwork:
@@ -521,7 +567,12 @@ TARGETS = {
     "tif": Target("tif", _images("tif"), use_image, mutate_tiff),
     "codec": Target("tif", _codecs, use_image, mutate_tiff),
     "fits": Target("fits", _images("fits"), use_image, mutate_fits),
+    "tile": Target("fits", _tiles, use_image, mutate_fits),
     "zarr": Target("zarr", _images("zarr"), use_image, mutate_store),
+    "chunk": Target("zarr", _chunks, use_image, mutate_store),
+    "bmp": Target("bmp", _bitmaps, use_image, mutate),
+    "avif": Target("avif", _images("avif"), use_image, mutate),
+    "heic": Target("heic", _heic, use_image, mutate),
     "model": Target("safetensors", _models, use_model, mutate_safetensors),
     "kernel": Target("safetensors", _kernels, use_kernel, mutate_safetensors),
     "sidecar": Target("json", _sidecars, use_sidecar, mutate_json),

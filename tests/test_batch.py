@@ -592,6 +592,23 @@ def test_info_of_images(tree, tmp_path):
     assert "is empty" in run("info", tree / "bad.png", code=2).stderr
 
 
+def test_info_tells_of_outputs_that_have_changed(tmp_path, quick):
+    write(tmp_path / "a.png")
+    run("denoise", tmp_path / "a.png", "-o", tmp_path / "b.jpg")
+    assert "has changed" not in run("info", tmp_path / "b.jpg").stdout
+    write(tmp_path / "b.jpg", 1)
+    assert "the file has changed since slir wrote it" in run("info", tmp_path / "b.jpg").stdout
+
+
+def test_a_disk_without_room_is_told_before_the_work(tree, tmp_path, monkeypatch, quick):
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: shutil._ntuple_diskusage(1000, 999, 100))
+    told = run("denoise", tree / "a.png", "-o", tmp_path / "a.png", code=2).stderr
+    assert "has 0.0 MB of pixels, but on its disk 0.0 MB are free. Make room" in told
+    assert not (tmp_path / "a.png").exists()
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: shutil._ntuple_diskusage(1000, 1, 999))
+    run("denoise", tree / "a.png", "-o", tmp_path / "a.png")  # half of its pixels: it may become smaller
+
+
 def test_info_of_models():
     from importlib.resources import as_file, files
 

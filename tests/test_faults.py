@@ -1,12 +1,14 @@
 """Faults of the file system, one by one, in a batch of three files: what was there stays, what is new is whole.
 
-As SQLite is tested: the n-th operation that changes the disk fails, for every n of a run, either once or with all that
-follow it. Afterwards every output is whole or absent, with nothing told wrongly; a further run completes the work.
+As SQLite is tested: the n-th operation of the file system fails, for every n of a run, either once or with all that
+follow it, or the process is killed there. Afterwards every output is whole or absent, with nothing told wrongly; a
+further run completes the work.
 """
 
 from __future__ import annotations
 
 import builtins
+import contextlib
 import errno
 import io as streams_of_python
 import os
@@ -29,18 +31,24 @@ from slir.io import Picture, atomic
 pytestmark = pytest.mark.usefixtures("one_thread")
 OPERATIONS = ("open", "replace", "rename", "fsync", "chmod", "mkdir", "unlink", "rmdir", "ftruncate")
 NAMES = ("a.png", "b.tif", "c.zarr")
+OTHERS = ("a.fits", "b.jpg", "c.bmp")
 
 
 class Disk:
-    """Counts operations; the one whose number is `at` fails, and with `lasting` all after it."""
+    """Counts operations; the one whose number is `at` fails, and with `lasting` all after it.
 
-    def __init__(self, at: int = -1, lasting: bool = False):
-        self.at, self.lasting, self.count = at, lasting, 0
+    deadly : it kills the process instead. reads : files opened to be read count too, and reading from them.
+    """
 
-    def operate(self) -> None:
+    def __init__(self, at: int = -1, lasting: bool = False, *, deadly: bool = False, reads: bool = False):
+        self.at, self.lasting, self.deadly, self.reads, self.count = at, lasting, deadly, reads, 0
+
+    def operate(self, fault: int = errno.ENOSPC) -> None:
         number, self.count = self.count, self.count + 1
         if number == self.at or (self.lasting and 0 <= self.at < number):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            if self.deadly:
+                os._exit(KILLED)
+            raise OSError(fault, os.strerror(fault))
 
     def wrapped(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def operation(*given: Any, **named: Any) -> Any:
@@ -52,10 +60,11 @@ class Disk:
     def open(
         self, file: Any, mode: str = "r", buffering: int = -1, encoding: Any = None, *given: Any, **named: Any
     ) -> Any:
-        """Files opened for writing write through this object."""
-        if not set(mode) & set("wax+"):
+        """Files write, and read where that counts, through this object."""
+        writes = bool(set(mode) & set("wax+"))
+        if not (writes or (self.reads and "b" in mode)):
             return _OPEN(file, mode, buffering, encoding, *given, **named)
-        self.operate()
+        self.operate(errno.ENOSPC if writes else errno.EIO)
         disk = self
 
         class Raw(streams_of_python.FileIO):
@@ -63,14 +72,26 @@ class Disk:
                 disk.operate()
                 return super().write(data)
 
+            def readinto(self, room: Any) -> int:
+                if disk.reads:
+                    disk.operate(errno.EIO)
+                return super().readinto(room) or 0
+
+            def readall(self) -> bytes:
+                if disk.reads:
+                    disk.operate(errno.EIO)
+                return super().readall()
+
         raw = Raw(file, mode.replace("b", "").replace("t", ""), opener=named.get("opener"))
         if buffering == 0:
             return raw
-        binary = (streams_of_python.BufferedRandom if "+" in mode else streams_of_python.BufferedWriter)(raw)
+        buffers = streams_of_python.BufferedWriter if writes else streams_of_python.BufferedReader
+        binary: Any = (streams_of_python.BufferedRandom if "+" in mode else buffers)(raw)
         return binary if "b" in mode else streams_of_python.TextIOWrapper(binary, encoding or "utf-8", *given)
 
 
 _OPEN = builtins.open
+KILLED = 9
 
 
 @contextmanager
@@ -107,7 +128,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # likewise; it is counted, and fails, all the same
     (tmp_path / "in").mkdir()
     rng = np.random.default_rng(0)
-    for name in NAMES:
+    for name in (*NAMES, *OTHERS):
         io.write(tmp_path / "in" / name, Picture(rng.integers(60, 190, (9, 12)).astype(np.uint8)))
     return tmp_path
 
@@ -124,7 +145,7 @@ def emptied(folder: Path) -> None:
 
 def hashes(folder: Path) -> dict[str, str]:
     """Of the outputs that are there."""
-    return {name: staging.digest(folder / name) for name in NAMES if (folder / name).exists()}
+    return {name: staging.digest(folder / name) for name in (*NAMES, *OTHERS) if (folder / name).exists()}
 
 
 def check(folder: Path, reports: list[Report], wanted: dict[str, str], older: dict[str, str]) -> None:
@@ -147,41 +168,77 @@ def older_outputs(folder: Path, names: tuple[str, ...]) -> dict[str, str]:
     return hashes(folder)
 
 
+def attempt(folder: Path, names: tuple[str, ...], before: str, disk: Disk) -> tuple[list[Report], dict[str, str]]:
+    """A batch on this disk, where nothing was before, or older outputs. What it reports, and hashes of the older."""
+    out = folder / "out"
+    if out.exists():
+        emptied(out)
+    older = older_outputs(out, names) if before != "nothing" else {}
+    with faulty(disk):
+        return restored(folder, names), older
+
+
+def completed(folder: Path, names: tuple[str, ...], wanted: dict[str, str]) -> None:
+    """A further run, on a disk without faults, makes all outputs and leaves nothing else."""
+    restored(folder, names)
+    assert hashes(folder / "out") == wanted
+    hidden = [path.name for path in (folder / "out").iterdir() if path.name.startswith(".")]
+    assert not [name for name in hidden if not name.endswith(".old")]
+
+
+def undisturbed(folder: Path, names: tuple[str, ...], before: str, disk: Disk) -> dict[str, str]:
+    reports, _ = attempt(folder, names, before, disk)
+    assert [report.status for report in reports] == ["restored"] * len(names)
+    assert disk.count > 20 * len(names)
+    wanted = hashes(folder / "out")
+    assert len(wanted) == len(names)
+    return wanted
+
+
 @pytest.mark.parametrize(
-    ("before", "lasting", "names"),
+    ("before", "lasting", "names", "reads"),
     [
-        ("nothing", True, NAMES),
-        ("older", False, NAMES),
-        ("older, of which folders cannot be exchanged", False, ("c.zarr",)),
+        ("nothing", True, NAMES, False),
+        ("older", False, NAMES, False),
+        ("older", False, ("b.tif",), True),
+        ("older", False, OTHERS[:1], True),
+        ("older, of which folders cannot be exchanged", False, ("c.zarr",), False),
     ],
 )
 def test_every_fault_of_a_batch(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, before: str, lasting: bool, names: tuple[str, ...]
+    folder: Path, monkeypatch: pytest.MonkeyPatch, before: str, lasting: bool, names: tuple[str, ...], reads: bool
 ) -> None:
     if "cannot" in before:
         monkeypatch.setattr(atomic, "_exchanged", lambda *_: False)
-    out = folder / "out"
-
-    def attempt(disk: Disk) -> tuple[list[Report], dict[str, str]]:
-        if out.exists():
-            emptied(out)
-        older = older_outputs(out, names) if before != "nothing" else {}
-        with faulty(disk):
-            return restored(folder, names), older
-
-    counter = Disk()
-    reports, _ = attempt(counter)
-    assert [report.status for report in reports] == ["restored"] * len(names)
-    assert counter.count > 20 * len(names)
-    wanted = hashes(out)
-    assert len(wanted) == len(names)
+    counter = Disk(reads=reads)
+    wanted = undisturbed(folder, names, before, counter)
     for at in range(counter.count):
-        reports, older = attempt(Disk(at, lasting))
+        reports, older = attempt(folder, names, before, Disk(at, lasting, reads=reads))
         check(folder, reports, wanted, older)
-        restored(folder, names)
-        assert hashes(out) == wanted
-        hidden = [path for path in out.iterdir() if path.name.startswith(".") and not path.name.endswith(".old")]
-        assert not hidden, f"left over after fault {at}"
+        completed(folder, names, wanted)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked, which is quick")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_killed_at_every_operation(folder: Path) -> None:
+    """What is there afterwards is whole, old or new, and its sidecar does not tell of another."""
+    names = ("a.png", "c.zarr")
+    counter = Disk()
+    wanted = undisturbed(folder, names, "older", counter)
+    for at in range(counter.count):
+        if (child := os.fork()) == 0:
+            with contextlib.suppress(BaseException):
+                attempt(folder, names, "older", Disk(at, deadly=True))
+            os._exit(1)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == KILLED
+        made = hashes(folder / "out")
+        old = older_outputs(folder / "elsewhere", names)
+        for name in names:
+            assert made.get(name) in (wanted[name], old[name]), f"killed at {at}"
+            if made[name] == wanted[name]:
+                assert sidecars.load(staging.sidecar_of(folder / "out" / name)).is_own_output()
+        completed(folder, names, wanted)
 
 
 def test_no_more_open_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,7 +100,7 @@ def test_round_trip(tmp_path, name):
         assert getattr(new_head, field) == getattr(head, field), field
     for field in ("icc", "exif", "xmp", "orientation", "resolution", "premultiplied", "text"):
         assert getattr(new_head.meta, field) == getattr(head.meta, field), field
-    lossy = name.endswith((".jpg", "lossy.webp"))
+    lossy = name.endswith((".jpg", "lossy.webp", ".avif"))
     for plane, new_plane in zip(planes, new_planes):
         if lossy:
             assert np.abs(plane.interleaved().astype(int) - new_plane.interleaved()).max() <= 12
@@ -131,7 +131,7 @@ def same_by_pillow(before, after):
             assert sorted(kept[0]) == sorted(kept[1])
         if old.format == "PNG":
             assert private_chunks(before) == private_chunks(after)
-        if old.format == "PNG" or "lossless" in before.name:
+        if old.format in ("PNG", "BMP") or "lossless" in before.name:
             np.testing.assert_array_equal(np.asarray(old), np.asarray(new))
 
 
@@ -204,6 +204,8 @@ ORACLES = {
     ".png": same_by_pillow,
     ".jpg": same_by_pillow,
     ".webp": same_by_pillow,
+    ".avif": same_by_pillow,
+    ".bmp": same_by_pillow,
     ".tif": same_by_tifffile,
     ".fits": same_by_astropy,
     ".zarr": same_by_zarr,

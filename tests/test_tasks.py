@@ -228,6 +228,16 @@ BAD = {
         lambda: slir.inpaint(np.ma.masked_less(GREY, 20), np.eye(*GREY.shape, dtype=bool)),
         ("image", "masked", "inpaint"),
     ),
+    "masked mask": (
+        lambda: slir.inpaint(GREY, np.ma.masked_less(np.eye(*GREY.shape), 0.5)),
+        ("mask", "masked", "filled"),
+    ),
+    "masked psf": (lambda: slir.deblur(GREY, np.ma.masked_less(PSF, 0.1)), ("psf", "masked")),
+    "meta tensor": (lambda: slir.denoise(torch.ones(32, 32, device="meta"), data_range=1), ("image", "dense", "meta")),
+    "sparse tensor": (lambda: slir.denoise(torch.ones(32, 32).to_sparse(), data_range=1), ("image", "sparse", "dense")),
+    "range vast": (lambda: slir.denoise(GREY, sigma=5, data_range=10**400), ("data_range", "positive")),
+    "seed vast": (lambda: slir.denoise(GREY, sigma=5, rng=10**40), ("rng", "64 bits")),
+    "fit crops word": (lambda: slir.fit(PICTURES, task="denoise", crops="x"), ("crops", "whole", "x")),  # type: ignore[arg-type]
     "bfloat16": (lambda: slir.denoise(torch.ones(32, 32, dtype=torch.bfloat16)), ("image", "bfloat16", "float()")),
     "sigma vast": (lambda: slir.denoise(GREY, sigma=10**400), ("sigma", "at least 0")),
     "device kind": (lambda: slir.denoise(GREY, sigma=5, device="meta"), ("device", "'meta'")),

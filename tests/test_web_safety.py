@@ -25,11 +25,13 @@ import pytest
 import schemathesis
 import tifffile
 from astropy.io import fits
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.errors import FlakyStrategyDefinition
 from PIL import Image
 
 import corpus
 from serving import encoded, scene, serving
+from sieging import siege
 from slir import io as slir_io
 from slir.errors import FileError, InputError
 from slir.web import connections, crew, guard, readers, work
@@ -649,6 +651,76 @@ def probe(cases, address):
     ask()
 
 
+def linked(description):
+    """The description with what leads from one answer to the next request: ids of files, kernels, masks and jobs."""
+    paths = description["paths"]
+
+    def links(path, field, requests):
+        """From what is made at a path to each operation that names it."""
+        found = {}
+        value = f"$response.body#/{field}"
+        prefix = {"file": "/api/files/", "psf": "/api/psf/", "mask": "/api/masks/", "job": "/api/jobs/"}[field]
+        for other, operations in paths.items():
+            if other.startswith(f"{prefix}{{id}}") and not other.endswith("/events"):
+                for method, operation in operations.items():
+                    found[f"{method} {other}"] = {"operationId": operation["operationId"], "parameters": {"id": value}}
+        for name, (where, body) in requests.items():
+            operation = paths[where]["post"]["operationId"]
+            found[name] = (
+                {"operationId": operation, "requestBody": {**body, "file": value}}
+                if body
+                else {"operationId": operation, "parameters": {"file": value}}
+            )
+        status = next(iter(paths[path]["post"]["responses"].keys() & {"201", "202"}))
+        paths[path]["post"]["responses"][status]["links"] = found
+
+    asked = {"task": "denoise", "sigma": 0, "error_map": False}
+    crop = {"task": "denoise", "sigma": 9, "row": 20, "col": 20}
+    requests = {"job": ("/api/jobs", asked), "mask": ("/api/masks", None), "crop": ("/api/previews", crop)}
+    links("/api/files", "file", {name: own for name, own in requests.items() if own[0] in paths})
+    links("/api/psf", "psf", {})
+    links("/api/masks", "mask", {})
+    links("/api/jobs", "job", {})
+    return description
+
+
+def test_no_sequence_of_requests_breaks_it(served, client):
+    """Schemathesis goes from answer to answer with the ids that it is given, as one client."""
+    description = linked(client.get("/api/openapi.json").json())
+    schema = schemathesis.openapi.from_dict(description).exclude(path_regex="/events$|/info$|/examples|/archive")
+    schema.config.update(base_url=served.address)
+    wrong, answers = [], Counter()
+    made = {"/api/files": encoded(scene(40)), "/api/masks": encoded(scene(40) // 200)}
+
+    class Sequence(schema.as_state_machine()):
+        def before_call(self, case):
+            if case.path in made:
+                case.body = made[case.path]
+            if case.path == "/api/files":
+                case.query = {"name": "a.png"}
+
+        def get_call_kwargs(self, case):
+            return {"cookies": {"slir-session": client.cookies["slir-session"]}}
+
+        def validate_response(self, response, case, **named):
+            answers[case.method, case.path, response.status_code] += 1
+            if response.status_code >= 500:
+                wrong.append((case.method, case.formatted_path, response.text))
+
+    options = {"max_examples": 12, "stateful_step_count": 20, "derandomize": True, "database": None, "deadline": None}
+    with contextlib.suppress(FlakyStrategyDefinition):  # answers depend on the time that jobs take
+        Sequence.run(settings=settings(suppress_health_check=list(HealthCheck), phases=[Phase.generate], **options))
+    assert wrong == []
+    done = {(method, path) for method, path, status in answers if status < 300 and "{id}" in path}
+    assert len(done) >= 5, answers
+
+
+def test_many_clients_while_processes_are_killed(tmp_path):
+    attack = siege(tmp_path, clients=6, seconds=5, pause=1)
+    assert attack.wrong == []
+    assert attack.said["upload", 201] > 0
+
+
 def test_the_description_is_whole(client):
     described = client.get("/api/openapi.json").json()
     assert {"/api/info", "/api/files", "/api/psf", "/api/masks", "/api/jobs", "/api/jobs/{id}/explain"} <= set(
@@ -716,6 +788,41 @@ class Harm:
 
     def __reduce__(self):
         return Path.touch, (self.path,)
+
+
+def serve_what_writes(connection, memory):
+    """A reader that a file has taken over, which tries all that would change the disk."""
+
+    def harm(tell, folder):
+        folder, done = Path(folder), []
+        deeds = {
+            "write": lambda: (folder / "old").write_text("new"),
+            "empty": lambda: os.truncate(folder / "old", 0),
+            "make": lambda: (folder / "new").touch(),
+            "remove": lambda: (folder / "old").unlink(),
+            "move": lambda: (folder / "old").rename(folder / "other"),
+            "folder": lambda: (folder / "new").mkdir(),
+            "link": lambda: (folder / "new").symlink_to("/etc"),
+        }
+        for name, deed in deeds.items():
+            with contextlib.suppress(OSError):
+                deed()
+                done.append(name)
+        return [done, (folder / "old").read_text()]
+
+    crew.serve(connection, memory, {"harm": harm}, writes=False)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Landlock is of Linux")
+def test_readers_change_nothing_on_the_disk(tmp_path):
+    (tmp_path / "old").write_text("kept")
+    hand = crew.Hand(serve_what_writes)
+    try:
+        assert hand.ask("harm", str(tmp_path)) == [[], "kept"]
+    finally:
+        hand.end()
+        hand.kill()
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
 
 
 def answers_with_harm(connection, memory):

@@ -39,7 +39,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slir.compute import is_lazy, pick_device, retry_on_oom
+from slir.compute import is_lazy, pick_device, retry_on_oom, to_numpy
 from slir.errors import InputError, SlirError, SlirWarning
 from slir.estimator.loop import Restoration
 from slir.estimator.tiling import restore_tiled
@@ -56,7 +56,6 @@ from slir.preprocessing.arrays import (
     as_numpy,
     canvas,
     check_filled,
-    refuse_masked,
 )
 from slir.preprocessing.treatment import Restored, Treatment, settle
 from slir.resampling import Reduction, Resize, enlarged, factor_of
@@ -218,8 +217,7 @@ def inpaint(
     options = _Options(model, data_range, channel_axis, device, rng, progress, observe, return_info)
     if is_lazy(image):
         return _lazily(image, lambda shape: Identity(), sigma, options, mask=mask)
-    missing = mask.detach().cpu().numpy() if isinstance(mask, Tensor) else np.asarray(mask)
-    missing = missing.astype(bool)
+    missing = to_numpy(mask, "mask").astype(bool)
     operator = Mask(missing)
     blank = blanked(image, missing, channel_axis)
     return _restore(blank, lambda shape: operator, sigma, options, keep=~missing)
@@ -235,8 +233,7 @@ def _sides(image: Any, channel_axis: int | None) -> tuple[int, int]:
 
 def blanked(image: Array, missing: np.ndarray, channel_axis: int | None) -> Array:
     """The image with an inconspicuous value at its missing pixels, so that NaN there offends nobody."""
-    refuse_masked(image)
-    array = image.detach().cpu().numpy() if isinstance(image, Tensor) else np.asarray(image)
+    array = to_numpy(image, "image")
     spread = missing
     if channel_axis is not None and array.ndim == 3:
         spread = np.expand_dims(missing, channel_axis)
@@ -460,7 +457,10 @@ def _generator(rng: Seed) -> torch.Generator:
     if isinstance(rng, np.random.Generator):
         return torch.Generator().manual_seed(int(rng.integers(2**63 - 1)))
     if rng is None or isinstance(rng, int | np.integer):
-        return torch.Generator().manual_seed(0 if rng is None else int(rng))
+        try:
+            return torch.Generator().manual_seed(0 if rng is None else int(rng))
+        except (ValueError, RuntimeError, OverflowError) as error:
+            raise InputError("rng", "fit into 64 bits", rng, "Pass a seed such as 0.") from error
     raise InputError("rng", "be an int or a generator", type(rng).__name__, "Pass a seed such as 0.")
 
 

@@ -1,7 +1,7 @@
 """Memory and devices: the only place that knows how much fits where."""
 
 from slir.compute.chunks import chunks
-from slir.compute.devices import is_lazy, pick_device
+from slir.compute.devices import is_lazy, pick_device, to_numpy
 from slir.compute.memory import (
     columns_in_cache,
     memory_for_tiles,
@@ -28,4 +28,5 @@ __all__ = [
     "cuda_graph_cached",
     "pick_device",
     "is_lazy",
+    "to_numpy",
 ]

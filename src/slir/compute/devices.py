@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import numpy as np
 import torch
 
 from slir.errors import InputError
@@ -28,3 +29,18 @@ def is_lazy(image: Any) -> bool:
     """Whether an array is one of Dask. Dask is not imported to find that out."""
     dask = sys.modules.get("dask.array")
     return dask is not None and isinstance(image, dask.Array)
+
+
+def to_numpy(array: Any, argument: str) -> np.ndarray:
+    """Any array as NumPy; tensors come off their device. Raises InputError where values would be lost on the way."""
+    if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
+        remedy = "Fill them in: slir.inpaint(image.filled(0), image.mask, ...)."
+        raise InputError(argument, "hold no masked pixels", f"masked at {np.ma.count_masked(array)} pixels", remedy)
+    if not isinstance(array, torch.Tensor):
+        return np.asarray(array)
+    try:
+        return array.detach().cpu().numpy()
+    except (TypeError, NotImplementedError, RuntimeError) as error:
+        kind = f"{array.dtype} on {array.device}, {array.layout}"
+        rule, remedy = "be a dense tensor of a type that NumPy has too", "Convert it: image.to_dense().float()."
+        raise InputError(argument, rule, kind, remedy) from error

@@ -50,12 +50,23 @@ def about_image(path: Path, *, noise: bool = False) -> dict[str, Any]:
             "data_range": source.data_range,
             **_values(source),
             **_beside(source.meta),
-            "notes": list(source.notes),
+            "notes": [*source.notes, *_changed(path)],
             "bytes": _bytes(path),
         }
         if noise:
             found["sigma"] = _noise(source)
     return found
+
+
+def _changed(path: Path) -> list[str]:
+    """Says so where an output of slir is no longer as its sidecar tells: damaged, or edited."""
+    from slir.files import sidecars
+    from slir.files.staging import digest, sidecar_of
+
+    beside = sidecar_of(path)
+    if not sidecars.is_sidecar(beside) or sidecars.load(beside).record["output"]["sha256"] == digest(path):
+        return []
+    return ["the file has changed since slir wrote it: its hash is not that of its sidecar"]
 
 
 def about_model(path: Path) -> dict[str, Any]:

@@ -15,6 +15,9 @@ from typing import Any
 
 from slir.errors import FileError
 
+PACKED = 4
+"""How many times smaller than its pixels a file may well be."""
+
 _HERE, _EXCHANGE = -100, 2
 """AT_FDCWD and RENAME_EXCHANGE of Linux."""
 
@@ -141,6 +144,14 @@ def check_folder(path: str | os.PathLike[str], *, replaces_folder: bool = False)
         raise FileError(path, f"{folder} is a file, not a folder", "Choose another output folder.")
     if not os.access(folder, os.W_OK):
         raise FileError(path, f"its folder {folder} is write-protected", "Choose another output folder.")
+
+
+def check_space(path: Path, size: int) -> None:
+    """Raise FileError where pixels of so many bytes cannot fit on the disk, packed as they may be."""
+    free = shutil.disk_usage(path.parent).free
+    if size > PACKED * free:
+        reason = f"has {size / 1e6:,.1f} MB of pixels, but on its disk {free / 1e6:,.1f} MB are free"
+        raise FileError(path, reason, "Make room, or choose another output folder.")
 
 
 def _made(make: Callable[..., Any], target: Path, path: str | os.PathLike[str]) -> Path:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from slir.io import webp
+from slir.io.boxes import boxes
 from slir.io.unpacking import unpacked, zstd_size
 
 Shape = tuple[int, int, int]
@@ -24,7 +25,7 @@ _DAMAGED = "has damaged pixel data"
 def jpeg2000(data: bytes, shape: Shape, dtype: np.dtype) -> bytes:
     """A JPEG 2000 codestream of this shape."""
     if data[4:8] == b"jP  ":
-        data = next((body for kind, body in _boxes(data) if kind == b"jp2c"), b"")
+        data = next((body for kind, body in boxes(data) if kind == b"jp2c"), b"")
     if data[:4] != b"\xff\x4f\xff\x51" or len(data) < 42:
         raise ValueError(f"{_DAMAGED} (no JPEG 2000 codestream)")
     x1, y1, x0, y0, tile_width, tile_height, tile_x0, tile_y0, channels = struct.unpack_from(">8IH", data, 8)
@@ -118,9 +119,9 @@ def webp_of(data: bytes, shape: Shape, dtype: np.dtype) -> bytes:
 def jpegxl(data: bytes, shape: Shape, dtype: np.dtype) -> bytes:
     """A JPEG XL codestream of this shape."""
     if data[4:8] == b"JXL ":
-        boxes = list(_boxes(data))
-        whole = b"".join(body for kind, body in boxes if kind == b"jxlc")
-        data = whole or b"".join(body[4:] for kind, body in boxes if kind == b"jxlp")
+        parts = list(boxes(data))
+        whole = b"".join(body for kind, body in parts if kind == b"jxlc")
+        data = whole or b"".join(body[4:] for kind, body in parts if kind == b"jxlp")
     if data[:2] != b"\xff\x0a":
         raise ValueError(f"{_DAMAGED} (no JPEG XL codestream)")
     bits = _Bits(data[2:66])
@@ -173,21 +174,6 @@ class _Bits:
         """A number stored in one of four ways, (offset, bits)."""
         offset, count = ways[self.take(2)]
         return offset + self.take(count)
-
-
-def _boxes(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The outermost boxes of a file of the ISO's base format."""
-    at = 0
-    while at + 8 <= len(data):
-        length, kind = struct.unpack_from(">I4s", data, at)
-        start = at + 8
-        if length == 1 and start + 8 <= len(data):
-            length, start = struct.unpack_from(">Q", data, start)[0], start + 8
-        end = at + length if length else len(data)
-        if not start <= end <= len(data):
-            raise ValueError(f"ends inside its {kind.decode('latin-1')!r} box: the file is truncated or damaged")
-        yield kind, data[start:end]
-        at = end
 
 
 def _compare(name: str, size: tuple[int, int], channels: int, shape: Shape) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from slir.errors import FileError
 from slir.io import exif
+from slir.io.boxes import item_entries
 from slir.io.picture import Head, Meta
 
 EXTENSIONS = (".heic", ".heif", ".hif")
@@ -66,4 +67,14 @@ def create(path: Path, head: Head, history: Sequence[str]) -> NoReturn:
 def _opened(data: bytes) -> Any:
     import pi_heif
 
+    _check_names(data)
     return pi_heif.open_heif(io.BytesIO(data), convert_hdr_to_8bit=False)
+
+
+def _check_names(data: bytes) -> None:
+    """Raise ValueError where types or names of items are no text: pi-heif takes them for UTF-8, and crashes."""
+    for entry in item_entries(data):
+        try:
+            entry[10 if entry[:1] == b"\3" else 8 :].decode()
+        except UnicodeDecodeError:
+            raise ValueError("has items whose types are no text: the file is damaged") from None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from slir.errors import FileError
 from slir.io import avif, bmp, fits, heif, jpeg, omezarr, png, tiff, webp, zarr_meta
-from slir.io.atomic import check_folder
+from slir.io.atomic import check_folder, check_space
 from slir.io.picture import Head, Picture
 from slir.io.sink import Sink, WholeSink
 from slir.io.source import Source, WholeSource, read_bytes
@@ -220,6 +220,7 @@ def check_output(path: str | os.PathLike[str], what: Picture | Source | Head | N
         able = next((other for other in FORMATS if _refusal(other, head) is None), None)
         remedy = "Convert the picture first." if able is None else f"Write {path.stem}{able.extensions[0]} instead."
         raise FileError(path, why, remedy)
+    check_space(path, head.planes * head.plane_bytes)
 
 
 def is_image_name(path: str | os.PathLike[str]) -> bool:

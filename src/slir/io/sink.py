@@ -124,7 +124,7 @@ class Sink(ABC):
                 found = _words(source.head, source.shape)
         except FileError as error:
             reason = f"was not written, since the new file cannot be read ({error.parts[1]})"
-            raise FileError(self.path, reason, remedy) from error
+            raise FileError(self.path, reason, "Check the disk." if _of_disk(error) else remedy) from error
         wanted = _words(self.head, self.shape)
         if found != wanted:
             reason = f"was not written, since the new file would hold {found} instead of {wanted}"
@@ -151,6 +151,13 @@ class Sink(ABC):
                 raise ValueError(f"{self.path}: row {self._done + self._held} of plane {self._plane} was never written")
             self._finish()
             self._check(self._temporary)
+
+
+def _of_disk(error: BaseException | None) -> bool:
+    """Whether an error of the system is behind this one."""
+    while error is not None and not (isinstance(error, OSError) and error.errno):
+        error = error.__cause__
+    return error is not None
 
 
 def _words(head: Head, shape: tuple[int, ...]) -> str:

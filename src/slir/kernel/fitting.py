@@ -94,8 +94,8 @@ def fit_on_top(
     """
     kernel = learnt_kernel(base, family.kind)
     for name, value in (("crops", crops), ("cells", cells)):
-        if value < 1:
-            raise InputError(name, "be at least 1", value, "Leave it out for the default.")
+        if not isinstance(value, int | np.integer) or value < 1:
+            raise InputError(name, "be at least 1, a whole number", value, "Leave it out for the default.")
     planes = [grey_plane(image, f"images[{i}]") for i, image in enumerate(images)]
     if not planes:
         raise InputError("images", "hold at least one picture", "empty", "Four pictures of a kind are a good start.")

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from slir.compute import to_numpy
 from slir.errors import InputError
 from slir.operators.base import Operator, Preconditioner, Shape, fingerprint
 from slir.operators.convolution import Border, Convolution, inverse_on_torus
@@ -17,7 +18,7 @@ from slir.operators.convolution import Border, Convolution, inverse_on_torus
 def checked_psf(psf: Tensor | np.ndarray, *, argument: str = "psf", unit_sum: bool = True) -> Tensor:
     """A PSF as a float64 tensor on the CPU, after the checks that users need; see the messages."""
     try:
-        array = torch.as_tensor(psf if isinstance(psf, Tensor) else np.asarray(psf, dtype=np.float64)).double().cpu()
+        array = torch.as_tensor(to_numpy(psf, argument).astype(np.float64))
     except (TypeError, ValueError) as error:
         raise InputError(argument, "be an array of numbers", repr(psf), "slir.psf builds some.") from error
     if array.ndim != 2 or array.numel() == 0:

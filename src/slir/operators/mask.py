@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from slir.compute import to_numpy
 from slir.errors import InputError
 from slir.operators.base import Operator, Preconditioner, Shape, fingerprint
 from slir.operators.convolution import Convolution
@@ -24,7 +25,7 @@ class Mask(Operator):
     shareable = True
 
     def __init__(self, missing: Tensor | np.ndarray):
-        missing = torch.as_tensor(np.asarray(missing) if not isinstance(missing, Tensor) else missing)
+        missing = torch.as_tensor(missing if isinstance(missing, Tensor) else to_numpy(missing, "mask"))
         if missing.ndim not in (2, 3):
             shape = f"of shape {tuple(missing.shape)}"
             raise InputError("mask", "have two dimensions, or three with the channels first", shape, "Pass one plane.")

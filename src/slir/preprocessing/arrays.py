@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from slir.compute import to_numpy
 from slir.errors import InputError, SlirWarning
 from slir.resampling import Resize
 
@@ -24,21 +25,11 @@ FILLED = 1e-3
 """Share of the range of its type that an image of more than 16 bits fills at least where that range is meant."""
 
 
-def refuse_masked(image: Any, argument: str = "image") -> None:
-    """Raise InputError for an array with masked pixels, which NumPy would hand on as if they were not."""
-    if isinstance(image, np.ma.MaskedArray) and np.ma.is_masked(image):
-        remedy = "Fill them in: slir.inpaint(image.filled(0), image.mask, ...)."
-        raise InputError(argument, "hold no masked pixels", f"masked at {np.ma.count_masked(image)} pixels", remedy)
-
-
 def as_numpy(image: Any, argument: str = "image") -> np.ndarray:
     """A real array of integers or floats, as NumPy; torch tensors come off their device."""
     if image is None or isinstance(image, str | bytes | PathLike):
         raise InputError(argument, "be an array", repr(image), "slir.io.read and the command line read files.")
-    refuse_masked(image, argument)
-    if isinstance(image, Tensor) and image.dtype == torch.bfloat16:
-        raise InputError(argument, "be of a type that NumPy has too", f"of {image.dtype}", "Convert it: image.float().")
-    array = image.detach().cpu().numpy() if isinstance(image, Tensor) else np.asarray(image)
+    array = to_numpy(image, argument)
     if array.dtype == bool or not (np.issubdtype(array.dtype, np.integer) or np.issubdtype(array.dtype, np.floating)):
         remedy = "Convert it: image.astype(np.float32)."
         raise InputError(argument, "hold integers or floats", f"of dtype {array.dtype}", remedy)
@@ -174,7 +165,7 @@ def _two_numbers(data_range: Any) -> tuple[float, float]:
         if isinstance(high, str):
             return np.nan, np.nan
         return float(low), float(high)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return np.nan, np.nan
 
 

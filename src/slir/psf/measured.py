@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy import ndimage
 
+from slir.compute import to_numpy
 from slir.errors import InputError
 from slir.psf.measures import centroid
 from slir.psf.parts import check_size, framed, trimmed
@@ -104,7 +105,7 @@ def from_file(path: str | os.PathLike[str], *, centred: bool = False) -> np.ndar
 
 def _plane(image: Any, name: str = "image", smallest: int = _SMALLEST) -> np.ndarray:
     """(H, W) float64 of finite numbers."""
-    array = np.asarray(image)
+    array = to_numpy(image, name)
     if array.ndim != 2 or array.dtype.kind not in "biuf":
         found = f"{array.dtype} of shape {array.shape}"
         raise InputError(name, "be a grey image: one plane of numbers", found, "Pass one channel, e.g. image[..., 1].")

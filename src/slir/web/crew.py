@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from slir.web.confined import write_nothing
 from slir.web.problems import Problem
 
 GRACE = 2.0
@@ -172,11 +173,18 @@ class Hand:
         self.process = self.connection = None
 
 
-def serve(connection: Connection, memory: int | None, skills: dict[str, Callable[..., Any]]) -> None:
-    """What a process of the crew does: what it is asked, until the server is gone."""
+def serve(
+    connection: Connection, memory: int | None, skills: dict[str, Callable[..., Any]], *, writes: bool = True
+) -> None:
+    """What a process of the crew does: what it is asked, until the server is gone.
+
+    writes : whether it may write to files.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the server sees to the others
-    threading.Thread(target=_follow_parent, daemon=True).start()
     _limit(memory)
+    if not writes:
+        write_nothing()
+    threading.Thread(target=_follow_parent, daemon=True).start()
     with contextlib.suppress(EOFError, OSError):
         while True:
             request = connection.recv()
@@ -252,14 +260,6 @@ def _limit(memory: int | None) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     except (ImportError, ValueError, OSError):  # Windows, or a lower limit already
         pass
-
-
-def write_nothing() -> None:
-    """From here on this process cannot write to files, where the system has such a limit."""
-    with contextlib.suppress(ImportError, ValueError, OSError):  # Windows
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 
 def _follow_parent() -> None:

@@ -107,7 +107,6 @@ def values(tell: Tell, paths: list[Path], plane: int, row: int, col: int) -> lis
 
 
 def serve_reader(connection: Connection, memory: int | None) -> None:
-    crew.write_nothing()
     leave_out_rare_codecs()
     skills: dict[str, Callable[..., Any]] = {
         "look": look,
@@ -117,7 +116,7 @@ def serve_reader(connection: Connection, memory: int | None) -> None:
         "check": check,
         "values": values,
     }
-    crew.serve(connection, memory, skills)
+    crew.serve(connection, memory, skills, writes=False)
 
 
 # --- Those who restore ---------------------------------------------------------------------------------------------
