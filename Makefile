@@ -77,6 +77,7 @@ siege: $(VENV)/installed-dev
 test-adapters: $(VENV)/installed-dev
 	@$(PIP) install --constraint constraints.txt benchopt
 	@$(BIN)/python -m pytest tests/test_adapters_*.py
+	@$(BIN)/python scripts/peer_tests.py --keep $(VENV)/peers
 
 # The napari plugin, without a screen.
 test-napari: export QT_QPA_PLATFORM := offscreen

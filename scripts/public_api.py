@@ -47,12 +47,16 @@ def of_page(text: str, package: Any) -> Iterator[str]:
 
 
 def described(path: str, found: Any) -> Iterator[str]:
-    """The line of a function or constant; for a class those of its public members too."""
+    """The line of a function or constant; for a class those of the public members that are its own too."""
     value = found.final_target if found.is_alias else found
     if not value.is_module:
         yield line(path, arguments(value))
-    for name, member in value.all_members.items() if value.is_class else ():
-        if not name.startswith("_"):
+    if not value.is_class:
+        return
+    bases = [base for base in value.mro() if not base.name.startswith("_")]
+    told = {name for base in bases for name in base.members}  # by the class that it is from
+    for name, member in value.all_members.items():
+        if not name.startswith("_") and name not in told:
             yield line(f"{path}.{name}", arguments(member))
 
 

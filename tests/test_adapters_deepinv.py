@@ -16,7 +16,7 @@ from slir.adapters.deepinv import Denoiser, OperatorPhysics, Reconstructor, from
 from slir.adapters.physics import PhysicsOperator
 from slir.defaults import demo_picture
 from slir.errors import InputError, SlirWarning
-from slir.operators import Blur, Compose, Downsample, Identity, Linear, Mask, Operator, adjoint_error
+from slir.operators import Blur, Compose, Downsample, Identity, Linear, Mask, Operator, PerChannel, adjoint_error
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
@@ -131,16 +131,19 @@ def test_any_other_physics_becomes_an_operator(name: str) -> None:
     assert operator.x_shape(operator.y_shape(SIZE[1:])) == SIZE[1:]
 
 
-def test_channels_alike_are_planes_and_channels_mixed_are_one_tall_plane() -> None:
+def test_channels_alike_are_planes_and_channels_mixed_are_taken_together() -> None:
     size = (3, 24, 30)
     alike = from_physics(dinv.Blur(psf(5, 5), padding="reflect"), size)
     assert (alike.y_shape((24, 30)), adjoint_error(alike, (24, 30)) < 1e-6) == ((24, 30), True)
     mixed = from_physics(dinv.Decolorize(), size)
     x = torch.rand(1, *size)
-    torch.testing.assert_close(mixed.forward(x.reshape(72, 30)), dinv.Decolorize().A(x)[0, 0])
-    assert adjoint_error(mixed, (72, 30)) < 1e-6
-    colours = from_physics(dinv.Blur(psf(3, 3, channels=3), padding="circular"), size)  # each channel its own PSF
-    assert colours.y_shape((72, 30)) == (72, 30)
+    assert mixed.x_planes == (3,)
+    torch.testing.assert_close(mixed.forward(x[0]), dinv.Decolorize().A(x)[0, 0])
+    assert adjoint_error(mixed, (24, 30)) < 1e-6
+    physics = dinv.Blur(psf(3, 3, channels=3), padding="circular")  # each channel its own PSF
+    colours = from_physics(physics, size)
+    assert isinstance(colours, PerChannel)
+    torch.testing.assert_close(colours.forward(x[0]), physics.A(x)[0], rtol=0, atol=2e-6)
 
 
 def test_a_physics_keeps_its_precision() -> None:
@@ -216,7 +219,7 @@ def test_a_physics_is_restored_as_the_task_does() -> None:
     y = physics(GREY)
     made = Reconstructor()(y, physics)
     expected = slir.deblur(y[0, 0], kernel, sigma=0.01, border="circular", data_range=1.0)
-    torch.testing.assert_close(made[0, 0], expected, rtol=0, atol=1e-5)
+    assert psnr(made, GREY) > psnr(expected[None, None], GREY) - 0.1  # but for the range, of which nothing is known
     assert psnr(made, GREY) > psnr(y, GREY) + 2
     y = dinv.Denoising(noise(0.1))(COLOUR)
     expected = slir.denoise(y[0], sigma=0.1, data_range=1.0, channel_axis=0)
@@ -275,6 +278,72 @@ def test_noise_has_to_be_known() -> None:
 
 
 # slir as a denoiser
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e-2, 10.0, 1e3])
+def test_brightness_changes_nothing(scale: float) -> None:
+    y = COLOUR + 0.05 * torch.randn(COLOUR.shape, generator=torch.Generator().manual_seed(0))
+    expected = Denoiser()(y, 0.05)
+    torch.testing.assert_close(Denoiser()(scale * y, 0.05 * scale) / scale, expected, rtol=0, atol=1e-4)
+    physics = dinv.Blur(GAUSSIAN, padding="valid")
+    y = physics.A(GREY)
+    expected = Reconstructor(sigma=0.01)(y, physics)
+    found = Reconstructor(sigma=0.01 * scale)(scale * y, physics) / scale
+    torch.testing.assert_close(found, expected, rtol=0, atol=5e-4)
+
+
+@pytest.mark.parametrize("sigma", [1e-4, 1.0, 10.0])
+def test_any_level_is_better_than_what_came(sigma: float) -> None:
+    x = torch.from_numpy(demo_picture()).permute(2, 0, 1)[None].float() / 255
+    y = x + sigma * torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
+    found = Denoiser()(y, sigma)
+    least = {1e-4: psnr(y, x) - 0.01, 1.0: 22.0, 10.0: 14.0}  # total variation at its best: 21 and 9.5 dB
+    assert psnr(found, x) > least[sigma]
+
+
+def test_denoiser_takes_maps() -> None:
+    sigma = torch.linspace(0.01, 0.2, 48).expand(2, 1, 48, 48)
+    y = torch.cat([COLOUR, COLOUR.flip(-2)])
+    y = y + sigma * torch.randn(y.shape, generator=torch.Generator().manual_seed(0))
+    truth = torch.cat([COLOUR, COLOUR.flip(-2)])
+    found = Denoiser()(y, sigma)
+    assert psnr(found, truth) > psnr(Denoiser()(y, 0.11), truth) + 1
+    torch.testing.assert_close(Denoiser()(y[:1], torch.full((1, 1, 48, 48), 0.1)), Denoiser()(y[:1], 0.1))
+
+
+WRONG: dict[str, tuple[Callable[[], torch.Tensor], tuple[str, ...]]] = {
+    "complex": (lambda: Denoiser()(COLOUR * 1j, 0.1), ("x", "real", "complex64")),
+    "complex y": (lambda: Reconstructor(sigma=0.1)(GREY * 1j, dinv.Denoising()), ("y", "real", "complex64")),
+    "integers": (lambda: Denoiser()((255 * COLOUR).byte(), 0.1), ("x", "floating-point", "uint8")),
+    "volume": (lambda: Denoiser()(COLOUR[:, :, None], 0.1), ("x", "(B, C, H, W)", "(1, 3, 1, 48, 48)")),
+    "nan": (lambda: Denoiser()(COLOUR * torch.nan, 0.1), ("x", "finite")),
+    "negative": (lambda: Denoiser()(COLOUR, -0.1), ("sigma", "at least 0", "-0.1")),
+    "nan sigma": (lambda: Denoiser()(COLOUR, float("nan")), ("sigma", "finite", "nan")),
+    "negative, y": (lambda: Reconstructor(sigma=-1.0)(GREY, dinv.Denoising()), ("sigma", "at least 0", "-1")),
+    "count": (lambda: Denoiser()(COLOUR, torch.tensor([0.1, 0.2])), ("sigma", "1 images", "2 numbers")),
+    "map": (lambda: Denoiser()(COLOUR, torch.ones(1, 1, 5, 5)), ("sigma", "(1, 3, 48, 48)", "(1, 1, 5, 5)")),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_input_is_refused_in_words(name: str) -> None:
+    call, words = WRONG[name]
+    with pytest.raises(InputError) as caught:
+        call()
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["blur", "matrix"])
+def test_transforms_go_through_physics(name: str) -> None:
+    operator = OPERATORS[name]
+    physics = to_physics(operator)
+    x = torch.rand(2, 3, 24, 30)
+    y, pull = torch.func.vjp(physics.A, x)
+    torch.testing.assert_close(y, operator.forward(x))
+    torch.testing.assert_close(pull(y)[0], operator.adjoint(y))
+    torch.testing.assert_close(torch.func.jvp(physics.A, (x,), (x,))[1], y)
+    torch.testing.assert_close(torch.vmap(physics.A)(x), y)
 
 
 def test_denoiser_takes_batches_and_a_sigma_for_each() -> None:

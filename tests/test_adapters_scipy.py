@@ -15,7 +15,7 @@ from scipy.sparse.linalg import LinearOperator, lsqr
 import slir
 from reference.operators import matrix
 from slir.adapters.scipy import from_scipy, to_pylops, to_scipy
-from slir.defaults import default_model, demo_picture
+from slir.defaults import demo_picture
 from slir.errors import InputError, SlirError
 from slir.operators import Blur, Compose, Downsample, Identity, Mask, Operator, adjoint_error
 
@@ -124,7 +124,7 @@ def test_slir_restores_what_pylops_has_blurred() -> None:
     centre = (psf.shape[0] // 2, psf.shape[1] // 2)
     operator = from_scipy(pylops.signalprocessing.Convolve2D(x.shape, np.asarray(psf), offset=centre))
     y = operator.forward(x) + 0.01 * torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
-    made = slir.restore(y, operator, default_model(operator), sigma=0.01).x
+    made = slir.restore(y, operator, sigma=0.01, data_range=1.0)
     before, after = ((each - x).square().mean() for each in (y, made))
     assert float(10 * torch.log10(before / after)) > 3
 

@@ -39,6 +39,7 @@ from slir.cluster import connection, files, worker
 from slir.cluster.folder import Folder, Tile, identity_of, tiles_of
 from slir.defaults import shipped_model
 from slir.errors import FileError, FullError, InputError, SlirError
+from slir.estimator.loop import restore as loop
 from slir.files import batch, streams
 from slir.files.jobs import Job
 from slir.files.jobs import run as run_here
@@ -144,8 +145,8 @@ def test_the_engine_takes_lazy_planes() -> None:
     y, operator = GREY.astype(np.float32) / 65535, slir.operators.Blur(PSF)
     import torch
 
-    wanted = slir.restore(torch.from_numpy(y), operator, SMALL, sigma=0.04).x
-    found = slir.restore(da.from_array(y, chunks=128), operator, SMALL, sigma=0.04).x  # type: ignore[arg-type]
+    wanted = loop(torch.from_numpy(y), operator, SMALL, sigma=0.04).x
+    found = loop(da.from_array(y, chunks=128), operator, SMALL, sigma=0.04).x  # type: ignore[arg-type]
     assert apart(found.compute(scheduler="sync"), operator.crop(wanted, y.shape).numpy()) <= 1e-4  # type: ignore[attr-defined]
 
 

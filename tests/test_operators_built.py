@@ -11,6 +11,7 @@ from torch import Tensor
 
 from reference import operators as reference
 from slir.errors import InputError
+from slir.estimator.start import CHROMA, SLOPE, smooth_start
 from slir.operators import (
     Blur,
     ColourFilterArray,
@@ -20,6 +21,7 @@ from slir.operators import (
     Linear,
     Mask,
     Operator,
+    PerChannel,
     Stack,
     VaryingBlur,
     adjoint_error,
@@ -80,6 +82,9 @@ CASES: dict[str, tuple[Callable[[], Operator], tuple[int, int]]] = {
     "burst": (lambda: Stack([ColourFilterArray(p) @ Blur(psf(3, 3)) for p in ("RGGB", "BGGR")]), (9, 9)),
     "coarse views": (lambda: Stack([Downsample(2, "box"), Downsample(2, 0.6, phase=1)]), (8, 8)),
     "views of views": (lambda: Stack([Stack([Identity(), Blur(psf(3, 3))]), Stack(2 * [Identity()])]), (9, 8)),
+    "per channel": (lambda: PerChannel([Blur(psf(3, 4, i), "reflect") for i in range(3)]), (7, 9)),
+    "per channel, unknown": (lambda: PerChannel([Blur(psf(3, 4, i)) for i in range(2)]), (7, 9)),
+    "masks per channel": (lambda: PerChannel([Mask(missing(6, 7)), Identity(), Identity()]), (6, 7)),
     "blurred views": (lambda: Blur(psf(3, 3)) @ Stack([Identity(), 2 * Identity()]), (9, 8)),
 }  # fmt: skip
 for _border in BORDERS:
@@ -222,7 +227,7 @@ def test_parts_are_parts_of_the_whole(case: str) -> None:
     x = drawn(x_shape)
     tall, wide = part.x_shape((height - 2, width - 2))
     found = part.forward(x[..., 2 : 2 + tall, 1 : 1 + wide])
-    reach = operator.reach if case in ("views", "sum") or case.endswith("reflect") else 0
+    reach = operator.reach if case in ("views", "sum", "per channel") or case.endswith("reflect") else 0
     inner = (..., slice(reach, height - 2 - reach), slice(reach, width - 2 - reach))
     expected = operator.forward(x)[..., rows, cols]
     torch.testing.assert_close(found[inner], expected[inner], rtol=0, atol=1e-12)
@@ -274,6 +279,8 @@ BAD: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     "psfs of two axes": (lambda: VaryingBlur(psf(3, 3), (9, 9)), ("psfs", "four dimensions", "(3, 3)")),
     "psfs sum": (lambda: VaryingBlur(np.ones((1, 1, 3, 3)), (9, 9)), ("psfs", "sum to one", "9")),
     "varying shape": (lambda: VaryingBlur(psfs(2, 2, 3, 3), (9, 9)).x_shape((8, 9)), ("image", "(9, 9)", "(8, 9)")),
+    "channels of several sizes": (lambda: PerChannel([Blur(psf(3, 3)), Blur(psf(5, 5))]), ("operators", "Pad PSFs")),
+    "channels that mix": (lambda: PerChannel([ColourFilterArray()]), ("operators", "single planes")),
     "no views": (lambda: Stack([]), ("operators", "list")),
     "views of two scales": (lambda: Stack([Identity(), Downsample(2)]), ("operators", "scale", "[1, 2]")),
     "views of two kinds": (lambda: Stack([Identity(), ColourFilterArray()]), ("operators", "planes")),
@@ -299,3 +306,19 @@ def test_what_is_no_operator_does_not_compose(other: object) -> None:
         Identity() @ other  # type: ignore[operator]
     with pytest.raises(TypeError):
         Identity() + other  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("case", ["bayer", "mosaic of a blur"])
+def test_the_start_of_mixed_colours_is_the_dense_solution(case: str) -> None:
+    """argmin ‖y − Bx‖²/σ² + ‖∇x̄‖²/g² + chroma ‖∇(x − x̄)‖²/g², x̄ the mean of the colours."""
+    operator, x_shape, y_shape = made(case)
+    matrix, y, sigma = dense(operator, x_shape), drawn(y_shape), 0.05
+    height, width = x_shape[1:]
+    down, across = (torch.diff(torch.eye(n, dtype=torch.float64), dim=0) for n in (height, width))
+    rough = torch.kron(down.T @ down, torch.eye(width)) + torch.kron(torch.eye(height), across.T @ across)
+    mean = torch.full((3, 3), 1 / 3, dtype=torch.float64)
+    colours = mean + CHROMA * (torch.eye(3) - mean)
+    weight = (sigma / SLOPE) ** 2
+    expected = torch.linalg.solve(matrix.T @ matrix + weight * torch.kron(colours, rough), matrix.T @ y.flatten())
+    found = smooth_start(operator, y, sigma)
+    torch.testing.assert_close(found.flatten(), expected, rtol=0, atol=1e-4)

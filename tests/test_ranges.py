@@ -10,6 +10,7 @@ import torch
 from skimage import data
 
 import slir
+from slir.estimator.loop import restore as loop
 from slir.operators import Blur, Compose, Downsample, Identity, Mask, Operator
 from slir.preprocessing import treatment
 from slir.preprocessing.arrays import canvas
@@ -307,7 +308,7 @@ def test_a_given_model_is_given_the_range_that_was_said() -> None:
     found = slir.denoise(dim, sigma=300, model=model, data_range=65535)
     frame, _ = of(dim)
     plane = torch.from_numpy(dim / 65535).float()
-    expected = frame.image([slir.restore(plane, Identity(), model, sigma=300 / 65535).x])
+    expected = frame.image([loop(plane, Identity(), model, sigma=300 / 65535).x])
     np.testing.assert_array_equal(found, expected)
 
 

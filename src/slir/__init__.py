@@ -30,7 +30,7 @@ _HOMES = {
     "paper_model": "slir.fitting",
     "calibrate": "slir.trust.calibrate",
     "load": "slir.io.models",
-    "restore": "slir.estimator.loop",
+    "restore": "slir.inverse",
     "Model": "slir.model",
     "InputError": "slir.errors",
     "FileError": "slir.errors",
@@ -56,9 +56,9 @@ if TYPE_CHECKING:
     from slir.errors import InputError as InputError
     from slir.errors import SlirError as SlirError
     from slir.errors import SlirWarning as SlirWarning
-    from slir.estimator.loop import restore as restore
     from slir.fitting import fit as fit
     from slir.fitting import paper_model as paper_model
+    from slir.inverse import restore as restore
     from slir.io.models import load as load
     from slir.model import Model as Model
     from slir.tasks import deblur as deblur

@@ -67,6 +67,7 @@ def paper_model(
     """
     loss = loss_named(loss)
     sigma = checked_sigma(sigma)
+    _check_planes(operator)
     plan = recipe(operator, sigma, loss, weights if isinstance(weights, str) else "own")
     given: dict[str, Any] = {"gamma": gamma, "beta0": beta0, "delta": delta, "stages": stages, "s": s, "view": view}
     plan = replace(plan, **{name: value for name, value in given.items() if value is not None})
@@ -160,6 +161,7 @@ def family_for(
         remedy = "A model for one operator does better on that one; a task serves all of its kind."
         raise InputError("task or operator", "be given, one of the two", found, remedy)
     if operator is not None:
+        _check_planes(operator)
         if sigma is None:
             sigma = NOISE
         if isinstance(sigma, tuple):
@@ -184,3 +186,10 @@ def family_for(
 
 NOISE = (2 / 255, 80 / 255)
 """Noise levels that denoising serves by default."""
+
+
+def _check_planes(operator: Operator) -> None:
+    """Raise InputError for an operator that mixes channels: what is fitted sees the brightness alone."""
+    if operator.x_planes:
+        remedy = "slir.restore without a model serves it."
+        raise InputError("operator", "act on one plane, to fit a model", f"on {operator.x_planes}", remedy)

@@ -1,4 +1,4 @@
-"""Stage and Model: the estimator as data. A model is a list of stages; `slir.restore` runs them."""
+"""Stage and Model: the estimator as data. A model is a list of stages; `slir.estimator.loop` runs them."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 import torch
 from benchopt import BaseSolver
 
-from slir import restore
 from slir.defaults import default_model
+from slir.estimator.loop import restore
 
 
 class Solver(BaseSolver):

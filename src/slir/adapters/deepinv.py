@@ -11,6 +11,7 @@ results carry no gradient, and there are no parameters to train.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -18,9 +19,9 @@ from deepinv import models as dinv_models
 from deepinv import physics as dinv
 from torch import Tensor
 
-from slir.adapters.physics import PhysicsOperator, channel_operators, checked_size, from_physics, of_sample
-from slir.adapters.planes import restore_planes
-from slir.errors import InputError
+from slir.adapters.physics import PhysicsOperator, checked_size, from_physics, of_sample
+from slir.adapters.planes import restore_batch
+from slir.errors import InputError, is_finite
 from slir.model import Model
 from slir.operators import Identity, Operator
 
@@ -30,8 +31,8 @@ __all__ = ["Reconstructor", "Denoiser", "OperatorPhysics", "from_physics", "to_p
 class Denoiser(dinv_models.Denoiser):
     """x̂ = denoiser(x, sigma): `slir.denoise` for batches of images whose range is 1.
 
-    sigma: one for all images, or one for each. model: a `slir.Model` for denoising; None takes the one that ships,
-    which serves any noise level.
+    sigma: one for all images, one for each, or a map that broadcasts to them: (B, C, H, W).
+    model: a `slir.Model` for denoising; None takes the one that ships, which serves any noise level and brightness.
     """
 
     def __init__(self, model: Model | None = None):
@@ -40,9 +41,8 @@ class Denoiser(dinv_models.Denoiser):
 
     @torch.no_grad()
     def forward(self, x: Tensor, sigma: float | Tensor, **ignored: Any) -> Tensor:
-        noise = self._handle_sigma(sigma, batch_size=len(x)).tolist()
-        images = [restore_planes(list(image), Identity(), sigma=own, model=self.model) for image, own in zip(x, noise)]
-        return torch.stack([torch.stack(planes) for planes in images]).to(x)
+        x = checked(x, "x")
+        return torch.stack(restore_batch(list(x), Identity(), _sigmas(sigma, x), model=self.model)).to(x)
 
 
 class Reconstructor(dinv_models.Reconstructor):
@@ -60,36 +60,76 @@ class Reconstructor(dinv_models.Reconstructor):
     @torch.no_grad()
     def forward(self, y: Tensor, physics: dinv.LinearPhysics, **ignored: Any) -> Tensor:
         checked_size(physics, (1, 1, 1))
-        backward = physics.A_adjoint(y)
+        backward = physics.A_adjoint(checked(y, "y"))
         size = checked_size(physics, tuple(backward.shape[1:]))
-        images = []
-        before: tuple[Any, list[Operator] | None] = (None, None)
-        for number in range(len(backward)):
-            own = of_sample(physics, number, size)
-            if own is not before[0]:  # mostly one physics serves all of them
-                before = own, channel_operators(own, size)
-            sigma = noise_of(physics, number) if self.sigma is None else self.sigma
-            measured = y[number : number + 1] if isinstance(y, Tensor) else [part[number : number + 1] for part in y]
-            images.append(self._restored(measured, own, size, before[1], sigma))
-        return torch.stack(images).to(backward)
+        count = len(backward)
+        sigmas = [noise_of(physics, number) if self.sigma is None else self.sigma for number in range(count)]
+        each = [of_sample(physics, number, size) for number in range(count)]
+        images: list[Tensor] = []
+        for _, run in groupby(range(count), lambda number: id(each[number])):  # mostly one physics serves all of them
+            numbers = list(run)
+            operator = from_physics(each[numbers[0]], size)
+            parts = [y[n] if isinstance(y, Tensor) else [part[n] for part in y] for n in numbers]
+            told: dict[str, Any] = {"model": self.model, "beyond": True}
+            batch = [measured(part, operator) for part in parts]
+            images += restore_batch(batch, operator, [_told(sigmas[number]) for number in numbers], **told)
+        return torch.stack([image.reshape(size) for image in images]).to(backward)
 
-    def _restored(
-        self, y: Any, physics: dinv.LinearPhysics, size: tuple[int, int, int], operators: list[Operator] | None,
-        sigma: float,
-    ) -> Tensor:  # fmt: skip
-        """One image: (1, ...) -> (C, H, W)."""
-        told: dict[str, Any] = {"sigma": sigma, "model": self.model, "beyond": True}
-        if operators is None:  # all channels are one tall picture
-            whole = PhysicsOperator(physics, size)
-            return restore_planes([whole.flat(y)[0]], whole, **told)[0].reshape(size)
-        if isinstance(operators[0], PhysicsOperator):
-            planes = [operators[0].flat(channel[None, None])[0] for channel in y[0]]
-        else:
-            planes = list(y[0])
-        if all(operator is operators[0] for operator in operators):
-            return torch.stack(restore_planes(planes, operators[0], **told))
-        alone = [restore_planes([plane], operator, **told)[0] for plane, operator in zip(planes, operators)]
-        return torch.stack(alone)
+
+def checked(image: Any, argument: str) -> Any:
+    """A batch of real, finite images (B, C, H, W), or the parts of what a stacked physics measured."""
+    parts = [image] if isinstance(image, Tensor) else list(image)
+    for part in parts:
+        if not isinstance(part, Tensor) or part.is_complex() or not part.is_floating_point():
+            kind = str(part.dtype) if isinstance(part, Tensor) else type(part).__name__
+            remedy = "Pass real and imaginary parts as two channels (torch.view_as_real)."
+            raise InputError(argument, "hold real floating-point numbers", kind, remedy)
+        if argument == "x" and part.ndim != 4:
+            shape = tuple(part.shape)
+            raise InputError(argument, "have the axes (B, C, H, W)", shape, "Restore volumes plane by plane.")
+        if not bool(part.isfinite().all()):
+            raise InputError(argument, "be finite", "NaN or infinite at some pixels", "Mark them as missing in a mask.")
+    return image
+
+
+def _sigmas(sigma: Any, x: Tensor) -> list[float | Tensor]:
+    """σ of each image of a batch: a number, or a map of its shape."""
+    values = torch.as_tensor(sigma, dtype=torch.float64, device=x.device)
+    rule, remedy = "be finite and at least 0", "It is the noise's standard deviation, where white is 1."
+    if not bool(values.isfinite().all()) or bool((values < 0).any()):
+        raise InputError("sigma", rule, sigma if values.ndim == 0 else "negative or not finite", remedy)
+    if values.ndim <= 1:
+        values = values.flatten()
+        if len(values) not in (1, len(x)):
+            rule = f"be one number, one for each of the {len(x)} images, or a map"
+            raise InputError("sigma", rule, f"{len(values)} numbers", remedy)
+        return values.expand(len(x)).tolist()
+    if values.ndim == 4 and values[0].numel() == 1:
+        return values.flatten().expand(len(x)).tolist()
+    try:
+        return list(values.expand_as(x))
+    except RuntimeError as error:
+        rule = f"broadcast to the images, {tuple(x.shape)}"
+        raise InputError("sigma", rule, f"of shape {tuple(values.shape)}", remedy) from error
+
+
+def measured(y: Any, operator: Operator) -> Tensor:
+    """What a physics measured of one image as the operator has it."""
+    if not isinstance(operator, PhysicsOperator):
+        return y[0] if operator.x_planes and not operator.y_planes else y
+    if operator.alike:
+        return operator.flat(y[:, None])
+    return operator.flat(y[None] if isinstance(y, Tensor) else [part[None] for part in y])[0]
+
+
+def _told(sigma: Any) -> float:
+    """The Reconstructor's σ as a number."""
+    if isinstance(sigma, Tensor) and sigma.numel() == 1:
+        sigma = float(sigma)
+    if not (isinstance(sigma, int | float) and is_finite(sigma) and sigma >= 0):
+        remedy = "It is the noise's standard deviation, where white is 1."
+        raise InputError("sigma", "be a finite number of at least 0", repr(sigma), remedy)
+    return float(sigma)
 
 
 def noise_of(physics: dinv.LinearPhysics, number: int = 0) -> float:
@@ -111,17 +151,32 @@ def noise_of(physics: dinv.LinearPhysics, number: int = 0) -> float:
 
 
 class OperatorPhysics(dinv.LinearPhysics):
-    """One of slir's operators as a deepinv physics, on each channel of each image."""
+    """One of slir's operators as a deepinv physics: on each channel of each image, or on all of its channels together.
+
+    What an operator makes of several channels as one plane has one channel here.
+    """
 
     def __init__(self, operator: Operator, **settings: Any):
         super().__init__(**settings)
         self.operator = operator
 
     def A(self, x: Tensor, **ignored: Any) -> Tensor:
-        return _Linear.apply(x, self.operator.forward, self.operator.adjoint)
+        return _Linear.apply(x, self._forward, self._adjoint)
 
     def A_adjoint(self, y: Tensor, **ignored: Any) -> Tensor:
-        return _Linear.apply(y, self.operator.adjoint, self.operator.forward)
+        return _Linear.apply(y, self._adjoint, self._forward)
+
+    @property
+    def _single(self) -> bool:
+        """Whether y would be left without an axis of channels."""
+        return bool(self.operator.x_planes) and not self.operator.y_planes
+
+    def _forward(self, x: Tensor) -> Tensor:
+        y = self.operator.forward(x)
+        return y.unsqueeze(-3) if self._single else y
+
+    def _adjoint(self, y: Tensor) -> Tensor:
+        return self.operator.adjoint(y.squeeze(-3) if self._single else y)
 
 
 def to_physics(operator: Operator, *, sigma: float = 0.0, **settings: Any) -> OperatorPhysics:
@@ -136,15 +191,35 @@ def to_physics(operator: Operator, *, sigma: float = 0.0, **settings: Any) -> Op
     return OperatorPhysics(operator, **settings)
 
 
+Map = Callable[[Tensor], Tensor]
+
+
 class _Linear(torch.autograd.Function):
-    """A linear map with its adjoint as gradient, whatever it is computed by; the gradient's gradient is the map."""
+    """A linear map with its adjoint as gradient, whatever it is computed by; the gradient's gradient is the map.
+
+    torch.func's transforms (vjp, jvp, vmap) go through it.
+    """
 
     @staticmethod
-    def forward(ctx: Any, image: Tensor, there: Callable[[Tensor], Tensor], back: Callable[[Tensor], Tensor]) -> Tensor:
-        ctx.maps = there, back
-        return there(image)
+    def forward(image: Tensor, there: Map, back: Map) -> Tensor:
+        made = there(image)
+        return made.clone() if made is image else made
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Map, Map], output: Tensor) -> None:
+        ctx.maps = inputs[1:]
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         there, back = ctx.maps
         return _Linear.apply(gradient, back, there), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *nothing: Any) -> Tensor:
+        there, back = ctx.maps
+        return _Linear.apply(tangent, there, back)
+
+    @staticmethod
+    def vmap(info: Any, dims: tuple[int | None, ...], image: Tensor, there: Map, back: Map) -> tuple[Tensor, int]:
+        assert dims[0] is not None  # the image alone has a batch
+        return _Linear.apply(image.movedim(dims[0], 0), there, back), 0

@@ -5,7 +5,7 @@
     Blur, padding "valid"                      Blur, border "unknown": x is larger than y
     Blur, padding "circular"; BlurFFT          Blur, border "circular"
     Blur, padding "replicate"                  Blur, border "reflect", for PSFs of up to 3×3 pixels, where they agree
-    Inpainting, Demosaicing                    Mask, one for each channel where masks differ
+    Inpainting, Demosaicing                    Mask, in PerChannel where masks differ
     Downsampling, padding "circular"           Downsample, border "circular"
     DownsamplingMatlab                         Downsample, "bicubic"
     all others                                 PhysicsOperator
@@ -28,7 +28,7 @@ from deepinv.utils import TensorList
 from torch import Tensor
 
 from slir.errors import InputError, SlirWarning
-from slir.operators import Blur, Downsample, Identity, Mask, Operator, adjoint_error
+from slir.operators import Blur, Downsample, Identity, Mask, Operator, PerChannel, adjoint_error
 from slir.operators.base import Shape
 from slir.operators.convolution import Border
 
@@ -44,21 +44,24 @@ BORDERS: dict[str, Border] = {"valid": "unknown", "circular": "circular", "repli
 
 
 def from_physics(physics: dinv.LinearPhysics, img_size: Size | None = None, *, sample: int = 0) -> Operator:
-    """A deepinv physics as an operator on planes.
+    """A deepinv physics as an operator.
 
     img_size: (C, H, W) of x; None takes the physics' own. sample: which one of a batch of filters or masks.
 
-    Where the physics treats all channels alike, the operator acts on one channel, (H, W). Otherwise it acts on all of
-    them, one below the other: (C·H, W). Its y is what the physics measures, flattened to two axes.
+    Where the physics treats all channels alike, the operator acts on one channel, (H, W). Otherwise it takes all of
+    them together, (C, H, W). The y of a PhysicsOperator is what the physics measures, flattened to two axes.
 
     >>> operator = from_physics(deepinv.physics.Blur(filter), (1, 128, 128))
     """
     size = checked_size(physics, img_size)
     own = of_sample(physics, sample, size)
+    held = getattr(physics, "operator", None)
+    if isinstance(held, Operator) and (held.x_planes or held.y_planes):  # slir's own on its way back
+        return held
     operators = channel_operators(own, size)
-    if operators is None or any(operator is not operators[0] for operator in operators):
+    if operators is None:
         return PhysicsOperator(own, size)
-    return operators[0]
+    return operators[0] if all(operator is operators[0] for operator in operators) else PerChannel(operators)
 
 
 def checked_size(physics: dinv.LinearPhysics, img_size: Size | None) -> Size:
@@ -157,8 +160,8 @@ def _downsample(psf: Tensor, factor: int, border: Border) -> Operator:
 class PhysicsOperator(Operator):
     """y = A(x) by a deepinv physics, on its device and in its precision, for images of one size.
 
-    alike: the physics treats all channels alike, so x is one of them, (H, W). Otherwise x is all of them, one below the
-        other, (C·H, W). y is flattened to two axes; measurements of several parts follow each other in one row.
+    alike: the physics treats all channels alike, so x is one of them, (H, W). Otherwise x is all of them, (C, H, W), or
+        the only one. y is flattened to two axes; measurements of several parts follow each other in one row.
     """
 
     def __init__(self, physics: dinv.LinearPhysics, size: Size, *, alike: bool = False):
@@ -171,7 +174,8 @@ class PhysicsOperator(Operator):
         first = self.y_sizes[0][1:] if alike else self.y_sizes[0]
         whole = len(parts) == 1 and len(first) > 1
         self._y_shape: Shape = (prod(first[:-1]), first[-1]) if whole else (1, sum(map(prod, self.y_sizes)))
-        self._x_shape: Shape = (size[1] if alike else size[0] * size[1], size[2])
+        self._x_shape: Shape = (size[1], size[2])
+        self.x_planes = () if alike or size[0] == 1 else (size[0],)
         self.reach = max(self._x_shape)
         off = adjoint_error(self, self._x_shape, dtype=_dtype(physics), device=_device(physics))
         if off > ADJOINT:
@@ -192,16 +196,17 @@ class PhysicsOperator(Operator):
 
     def forward(self, x: Tensor) -> Tensor:
         self.y_shape((x.shape[-2], x.shape[-1]))
-        images = x.to(_device(self.physics), _dtype(self.physics)).reshape(-1, *self._x_shape)
-        channels = images[:, None].expand(-1, *self.size) if self.alike else images.reshape(-1, *self.size)
-        return self.flat(self.physics.A(channels)).to(x).reshape(*x.shape[:-2], *self._y_shape)
+        images = x.to(_device(self.physics), _dtype(self.physics)).reshape(-1, *self.x_planes, *self._x_shape)
+        channels = images if self.x_planes else images[:, None].expand(-1, *self.size)
+        batch = x.shape[: x.ndim - 2 - len(self.x_planes)]
+        return self.flat(self.physics.A(channels)).to(x).reshape(*batch, *self._y_shape)
 
     def adjoint(self, y: Tensor) -> Tensor:
         self.x_shape((y.shape[-2], y.shape[-1]))
         planes = y.to(_device(self.physics), _dtype(self.physics)).reshape(-1, *self._y_shape)
         x = self.physics.A_adjoint(self._measured(planes))
-        x = x[:, 0] if self.alike else x
-        return x.to(y).reshape(*y.shape[:-2], *self._x_shape)
+        x = x if self.x_planes else x[:, 0]
+        return x.to(y).reshape(*y.shape[:-2], *self.x_planes, *self._x_shape)
 
     def flat(self, y: Tensor | TensorList) -> Tensor:
         """What the physics measured, as planes: (N, h, w)."""
@@ -226,7 +231,8 @@ class PhysicsOperator(Operator):
 
     def describe(self) -> dict[str, Any]:
         kind = type(self.physics).__name__
-        return {"kind": "physics", "physics": kind, "x_shape": list(self._x_shape), "y_shape": list(self._y_shape)}
+        x_shape = [*self.x_planes, *self._x_shape]
+        return {"kind": "physics", "physics": kind, "x_shape": x_shape, "y_shape": list(self._y_shape)}
 
 
 def _parts(y: Any) -> list[Tensor]:

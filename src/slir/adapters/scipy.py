@@ -39,7 +39,7 @@ def from_scipy(
     reach: how many pixels of x far A is felt, if it is local.
 
     >>> operator = from_scipy(pylops.signalprocessing.Convolve2D((64, 64), psf, offset=(3, 3)))
-    >>> restored = slir.restore(y, operator, slir.fit(pictures, operator=operator, sigma=0.01), sigma=0.01).x
+    >>> restored = slir.restore(y, operator, sigma=0.01, data_range=1.0)
     """
     if np.issubdtype(getattr(matrix, "dtype", None) or np.float64, np.complexfloating):
         remedy = (

@@ -16,14 +16,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from slir import weights
-from slir.adapters.planes import restore_planes
-from slir.compute import chunks, pick_device, rows_that_fit
+from slir.compute import chunks, rows_that_fit
 from slir.errors import InputError
 from slir.fitting import fit
+from slir.inverse import restore
 from slir.model import Model
-from slir.operators import Identity, Mask, Operator
+from slir.operators import Identity, Operator
 from slir.preprocessing.arrays import canvas
-from slir.tasks import blanked
 
 FLOATS = (np.float64, np.float32)
 
@@ -182,14 +181,9 @@ class Restorer(TransformerMixin, BaseEstimator):
         return self.transform(X)
 
     def _restored(self, picture: np.ndarray) -> np.ndarray:
-        if isinstance(self.operator, Mask):  # missing pixels may be NaN
-            picture = np.asarray(blanked(picture, self.operator.missing.numpy(), self.channel_axis))
-        frame, array = canvas(picture, data_range=self.data_range, channel_axis=self.channel_axis)
-        planes = frame.planes(array, pick_device(self.device))
-        sigma = self.sigma / frame.spans[0]
+        told: dict[str, Any] = {"data_range": self.data_range, "channel_axis": self.channel_axis, "device": self.device}
         model = getattr(self, "model_", None)
-        made = restore_planes(planes, self.operator or Identity(), sigma=sigma, model=model)
-        return np.asarray(frame.image(made))
+        return np.asarray(restore(picture, self.operator or Identity(), sigma=self.sigma, model=model, **told))
 
     def score(self, X: Any, y: Any) -> float:
         """Mean PSNR in dB of what is restored from X against the clean pictures y."""

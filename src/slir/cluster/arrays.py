@@ -24,7 +24,7 @@ from slir.estimator.tiling import cut, halo, period, tile_side
 from slir.model import Model
 from slir.operators import Mask, Operator
 from slir.operators.base import Shape
-from slir.preprocessing.arrays import DataRange, _range, as_numpy
+from slir.preprocessing.arrays import DataRange, as_numpy, pixel_range
 from slir.preprocessing.ranges import stretchable
 from slir.preprocessing.treatment import sample
 
@@ -107,7 +107,7 @@ def _check(plan: Plan, dtype: np.dtype) -> None:
     if plan.lead.splitting == "admm":
         remedy = "Use a model with splitting 'hqs', or restore image.compute()."
         raise InputError("image", "be in memory for ADMM, which ties all pixels", "a Dask array", remedy)
-    black, _ = _range(np.empty(0, dtype), plan.data_range)
+    black, _ = pixel_range(np.empty(0, dtype), plan.data_range)
     flat = np.full((MIN_SIDE, MIN_SIDE, 1) if plan.colour else (MIN_SIDE, MIN_SIDE), black).astype(dtype)
     told = plan.decide(flat, Mask(np.zeros(flat.shape[:2], bool)) if operator is NOTHING else operator)
     told_by_pixels = isinstance(plan.sigma, str) or plan.colour or operator is NOTHING

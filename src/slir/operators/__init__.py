@@ -3,6 +3,7 @@
 from slir.operators.algebra import Scaled, Sum, Transposed
 from slir.operators.base import Operator, adjoint_error
 from slir.operators.blur import Blur
+from slir.operators.channels import PerChannel
 from slir.operators.compose import Compose
 from slir.operators.diagonal import Diagonal
 from slir.operators.downsample import Downsample, antialias_kernel
@@ -25,6 +26,7 @@ __all__ = [
     "ColourFilterArray",
     "Diagonal",
     "Stack",
+    "PerChannel",
     "Compose",
     "Sum",
     "Scaled",

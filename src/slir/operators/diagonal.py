@@ -25,7 +25,7 @@ class Diagonal(Operator):
 
     Noise that is not the same everywhere is a diagonal too: y/s = diag(1/s)Bx + ε for noise of standard deviation s.
 
-    gains: (H, W), the same for all planes, or (C, H, W).
+    gains: (H, W), the same for all planes, or with the planes first: (C, H, W).
     """
 
     reach = 0
@@ -36,9 +36,9 @@ class Diagonal(Operator):
         self.gains = self._there = torch.as_tensor(
             gains if isinstance(gains, Tensor) else np.asarray(gains, np.float64)
         ).double()
-        if self.gains.ndim not in (2, 3):
+        if self.gains.ndim < 2:
             shape = f"of shape {tuple(self.gains.shape)}"
-            raise InputError("gains", "have two dimensions, or three with the planes first", shape, "Pass one plane.")
+            raise InputError("gains", "have two dimensions, or more with the planes first", shape, "Pass one plane.")
         if not bool(torch.isfinite(self.gains).all()):
             raise InputError("gains", "be finite", "NaN or infinite at some pixels", "Pass 0 where nothing is seen.")
         if not bool(self.gains.any()):

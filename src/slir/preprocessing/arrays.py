@@ -116,7 +116,7 @@ def canvas(image: Any, *, data_range: DataRange, channel_axis: int | None) -> tu
         raise InputError("image", f"have {expected} dimensions with channel_axis={channel_axis}", array.shape, remedy)
     if channel_axis is not None and not (isinstance(channel_axis, int | np.integer) and -3 <= channel_axis <= 2):
         raise InputError("channel_axis", "name one of the image's 3 axes", repr(channel_axis), "It is often -1.")
-    low, high = _range(array, data_range)
+    low, high = pixel_range(array, data_range)
     least, most = float(array.min()), float(array.max())
     found = f"{least:g} to {most:g}"
     if least < low - (high - low) / 2 or most > high + (high - low) / 2:
@@ -138,14 +138,15 @@ def check_filled(array: np.ndarray, data_range: DataRange) -> None:
     if data_range is not None or not np.issubdtype(array.dtype, np.integer) or array.dtype.itemsize <= 2:
         return
     least, most = float(array.min()), float(array.max())
-    low, high = _range(array, None)
+    low, high = pixel_range(array, None)
     share = (most - least) / (high - low)
     if 0 < share < FILLED:  # one value throughout says nothing
         found = f"The image's values fill {share:.1g} of the range of {array.dtype}, which is taken for black to white"
         warnings.warn(f"{found}. Pass data_range, the value of white or (black, white).", SlirWarning, stacklevel=4)
 
 
-def _range(array: np.ndarray, data_range: DataRange) -> tuple[float, float]:
+def pixel_range(array: np.ndarray, data_range: DataRange) -> tuple[float, float]:
+    """Black and white: those that were given, or the whole range of an integer dtype."""
     if data_range is None:
         if np.issubdtype(array.dtype, np.integer):
             return float(min(np.iinfo(array.dtype).min, 0)), float(np.iinfo(array.dtype).max)

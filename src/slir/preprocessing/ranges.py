@@ -70,17 +70,19 @@ def stretched(
     ranges = list(frame.ranges)
     for group in groups:
         values = known if frame.channel_axis is None else known[..., group]
-        filled = _filled_by(values.reshape(-1), frame.ranges[group[0]], sigma, black, _reach(operator))
+        filled = filled_range(values.reshape(-1), frame.ranges[group[0]], sigma, black, _reach(operator))
         for number in group:
             ranges[number] = filled
     return replace(frame, ranges=tuple(ranges))
 
 
-def _filled_by(
+def filled_range(
     known: np.ndarray, whole: tuple[float, float], sigma: float | None, black: bool, far: float
 ) -> tuple[float, float]:
-    """The part of the range `whole` that these values fill; all of it where they do not leave much of it. far: how far
-    away, counted in that part, a single pixel may lie."""
+    """The part of the range `whole` that these values fill; all of it where they do not leave much of it.
+
+    whole: black and white. far: how far away, counted in that part, a single pixel may lie.
+    """
     values = _some(known)
     cut = int(TAIL * len(values))
     least, most = float(known.min()), float(known.max())

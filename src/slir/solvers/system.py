@@ -22,17 +22,26 @@ RECORDINGS = 4
 
 @dataclass(frozen=True)
 class System:
-    """operator: B. gamma: γ. diagonal: D, one number or an image of them. smooth: w, 0 for none."""
+    """operator: B. gamma: γ. diagonal: D, one number or an image of them. smooth: w, 0 for none.
+
+    chroma: how many times as smooth as their mean colours are that B takes together, (3, H, W).
+    """
 
     operator: Operator
     gamma: float | Tensor
     diagonal: float | Tensor
     smooth: float | Tensor = 0.0
+    chroma: float = 1.0
 
     def apply(self, x: Tensor) -> Tensor:
         seen = self.operator.normal(x)
         out = self.gamma * seen if _absent(self.diagonal) else _plus(self.diagonal * x, self.gamma, seen)
-        return out if _absent(self.smooth) else _plus(out, self.smooth, laplacian(x))
+        return out if _absent(self.smooth) else _plus(out, self.smooth, self.roughness(x))
+
+    def roughness(self, x: Tensor) -> Tensor:
+        """∇ᵀ∇x; of colours more where they differ from their mean."""
+        rough = laplacian(x)
+        return rough if self.chroma == 1 else torch.lerp(rough.mean(-3, keepdim=True), rough, self.chroma)
 
     def preconditioner(self, like: Tensor) -> Preconditioner | None:
         """About the inverse of the system, with D's mean in place of D."""
@@ -111,7 +120,7 @@ class System:
         if not _absent(self.diagonal):
             residual = residual - self.diagonal * start
         if not _absent(self.smooth):
-            residual = residual - self.smooth * laplacian(start)
+            residual = residual - self.smooth * self.roughness(start)
         return self.solve(rhs, start=start, residual=residual, target=target, max_steps=max_steps)
 
 
@@ -148,7 +157,7 @@ class _Recorded(Walk):
         def own(value: float | Tensor) -> float | Tensor:
             return 0.0 if _absent(value) else torch.as_tensor(value, dtype=rhs.dtype, device=rhs.device).clone()
 
-        self.system = System(system.operator, own(system.gamma), own(system.diagonal), own(system.smooth))
+        self.system = replace(system, gamma=own(system.gamma), diagonal=own(system.diagonal), smooth=own(system.smooth))
         self.hint = None if hint is None else replace(hint, factors=hint.factors.clone())
         super().__init__(self.system.apply, self.hint or (lambda r: r), torch.zeros_like(rhs), torch.zeros_like(rhs))
         self.turn()  # once without recording: plans of FFTs are made
@@ -192,7 +201,7 @@ def _recorded(system: System, hint: Preconditioner | None, rhs: Tensor) -> _Reco
     """The operator's recording for systems of this kind."""
     kept: dict[tuple, _Recorded] = system.operator.__dict__.setdefault("_recordings", {})
     spread = isinstance(system.diagonal, Tensor)
-    kind = (spread, _absent(system.diagonal), _absent(system.smooth), hint is None)
+    kind = (spread, _absent(system.diagonal), _absent(system.smooth), hint is None, system.chroma)
     key = (rhs.shape, rhs.dtype, rhs.device, kind, get_ident())  # another thread would write into the same memory
     if key not in kept:
         if len(kept) >= RECORDINGS:

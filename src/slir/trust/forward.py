@@ -77,7 +77,7 @@ def judge(
     span: how many pixel values that range is, for the numbers in words and `noise_found`. estimated: whether sigma was
     estimated from y, so that nobody is advised to do so.
 
-    >>> judge(y, Blur(psf), slir.restore(y, Blur(psf), model, sigma=0.01).x, 0.01, span=255).words
+    >>> judge(y, Blur(psf), restore(y, Blur(psf), model, sigma=0.01).x, 0.01, span=255).words
     """
     noise = estimate_sigma(y) if isinstance(operator, Identity | Blur | Downsample) else 0.0
     width = find_width(y, operator.psf) if isinstance(operator, Blur) else None
