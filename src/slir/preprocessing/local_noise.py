@@ -27,7 +27,7 @@ BINS, FEWEST = 6, 8
 """Bins of brightness, each with as many squares of the picture, and the fewest squares that one may have."""
 
 QUIET = 0.15
-"""Quantile of the levels in a bin that counts: texture looks like noise, but hardly in the calmest part of a picture."""
+"""Quantile of the levels in a bin that counts: texture looks like noise, but not in the calmest part of a picture."""
 
 AROUND = 4
 """Radius of the squares of pixels whose mean is the brightness of a pixel."""
