@@ -216,11 +216,12 @@ def brightness(state: State) -> State:
 
 
 def finished(state: State, model: Model) -> State:
-    """The state after the last stage, as it is given back."""
+    """The state after the last stage, as it is given back. The paper's stages minimise an energy, and that is it."""
+    if not model.learnt:
+        return state
     if not bool(torch.as_tensor(state.sigma).any()):
         return replace(state, x=exact_pixels(state))
-    noise_alone = model.learnt and state.operator.observes_pixels
-    return replace(state, x=residual_correction(state)) if noise_alone else state
+    return replace(state, x=residual_correction(state)) if state.operator.observes_pixels else state
 
 
 def exact_pixels(state: State) -> Tensor:
