@@ -51,6 +51,7 @@ from slir.compute import peak_memory
 from slir.defaults import demo_picture
 from slir.files import jobs, streams
 from slir.files.jobs import Job
+from slir.problem import Problem
 
 NOISE = 10 * 257
 MEMORY = "2 GB"
@@ -138,7 +139,7 @@ def set_tile(side: int) -> None:
 
 
 def job(folder: Path, output: str, threads: int = 1) -> Job:
-    return Job("denoise", folder / "in.zarr", folder / output, sigma=float(NOISE), threads=threads)
+    return Job(Problem("denoise", sigma=float(NOISE)), folder / "in.zarr", folder / output, threads=threads)
 
 
 def fresh(folder: Path, output: str, threads: int = 1) -> Job:

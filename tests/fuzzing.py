@@ -40,6 +40,7 @@ from slir.kernel.learnt import LearntKernel
 from slir.kernel.network import KernelNetwork
 from slir.kernel.stage import stages
 from slir.model import Model
+from slir.problem import Problem
 from slir.trust.examples import Examples
 
 CRASHES = Path(__file__).with_name("crashes")
@@ -142,7 +143,7 @@ def use_sidecar(path: Path) -> None:
         look()
     sidecar.is_own_output()
     sidecars.settings(job)
-    sidecar.differs(Job("denoise", path, path, error_map=True))
+    sidecar.differs(Job(Problem("denoise"), path, path, error_map=True))
 
 
 def use_psf(path: Path) -> None:

@@ -31,6 +31,7 @@ from slir.files import batch, gather, sidecars, staging, streams
 from slir.files.batch import Policy
 from slir.files.jobs import Job
 from slir.io import Picture
+from slir.problem import Problem
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 runner = CliRunner()
@@ -279,7 +280,7 @@ def test_failures_name_the_file_and_the_option(tree, quick, tmp_path):
     assert result.stderr.splitlines()[-1].startswith(
         f"error: {tree / 'f.tif'}: --data-range must be given for an image of floats"
     )
-    reports = batch.run([Job("denoise", tree / "f.tif", tmp_path / "f.tif")])
+    reports = batch.run([Job(Problem("denoise"), tree / "f.tif", tmp_path / "f.tif")])
     assert next(reports).reason.startswith(f"{tree / 'f.tif'}: data_range must be given")
 
 
@@ -442,7 +443,7 @@ def test_a_dry_run_writes_nothing(tree, tmp_path):
 def test_estimates_grow_with_the_work(tree, tmp_path):
     from slir.files.estimates import calibrate, estimate
 
-    job = Job("upsample", tree / "a.png", tmp_path / "out.png", sigma=0, threads=1)
+    job = Job(Problem("upsample", factor=2), tree / "a.png", tmp_path / "out.png", threads=1)
     pace = calibrate(job)
     assert 1e-7 < pace.each < 1e-3
     head = job.check()
@@ -456,19 +457,19 @@ def test_estimates_grow_with_the_work(tree, tmp_path):
 @pytest.mark.parametrize("each", [1e-7, 3e-5, 1e-3])
 def test_timing_tells_what_a_pixel_takes_apart_from_the_rest(tree, tmp_path, monkeypatch, each, colour):
     """Of any engine, here one that sets a clock of its own; in a second, where the smallest picture takes no longer."""
-    from slir import tasks
     from slir.files import estimates
 
     clock, sizes = [0.0], []
 
-    def denoise(pixels, *, channel_axis, **settings):
+    def restore_image(pixels, problem, settings):
+        assert settings.channel_axis == (-1 if colour else None)
         assert pixels.shape[2:] == ((3,) if colour else ())
         clock[0] += (5.0 if not sizes else 0.02) + each * pixels.size
         sizes.append(pixels.shape[0])
 
-    monkeypatch.setattr(tasks, "denoise", denoise)
+    monkeypatch.setattr(estimates, "restore_image", restore_image)
     monkeypatch.setattr(estimates, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
-    pace = estimates.calibrate(Job("denoise", tree / "a.png", tmp_path / "out.png"), colour=colour)
+    pace = estimates.calibrate(Job(Problem("denoise"), tree / "a.png", tmp_path / "out.png"), colour=colour)
     small = 64 if each == 1e-3 else 0
     fixed = 0.0 if small else 0.02  # of one size alone nobody can tell
     taken = each * (3 if colour else 1) + (0.02 / small**2 if small else 0)
@@ -482,7 +483,7 @@ def test_nobody_is_warned_of_the_picture_that_is_timed(tree, tmp_path):
     from slir.files.estimates import calibrate
 
     wide = np.outer(np.hanning(17), np.hanning(17))
-    calibrate(Job("deblur", tree / "a.png", tmp_path / "out.png", sigma=20, threads=1, psf=wide / wide.sum()))
+    calibrate(Job(Problem("deblur", sigma=20, psf=wide / wide.sum()), tree / "a.png", tmp_path / "out.png", threads=1))
 
 
 # --- options from a file -------------------------------------------------------------------------------------------
@@ -513,11 +514,11 @@ def test_options_from_a_file(tree, tmp_path, monkeypatch):
     )
     run("deblur", "--config", path)
     assert len(noted) == 3
-    assert (noted[0].sigma, noted[0].data_range, noted[0].seed) == (25.5, (0.0, 255.0), 7)
-    np.testing.assert_array_equal(noted[0].own["psf"], slir.psf.motion(9, 30))
+    assert (noted[0].problem.sigma, noted[0].data_range, noted[0].seed) == (25.5, (0.0, 255.0), 7)
+    np.testing.assert_array_equal(noted[0].problem.options["psf"], slir.psf.motion(9, 30))
     assert not list((tmp_path / "out").glob("*.json"))
     run("deblur", tree / "a.png", "--config", path, "-o", tmp_path / "x.png", "--sigma", 2, "--sidecar")
-    assert (noted[3].sigma, noted[3].seed) == (2.0, 7)  # the command line wins
+    assert (noted[3].problem.sigma, noted[3].seed) == (2.0, 7)  # the command line wins
     assert (tmp_path / "x.png.json").exists()
 
 
@@ -613,7 +614,7 @@ def test_info_of_a_model_has_the_hash_of_its_sidecars(tree, tmp_path):
     shipped_model("upsample2").save(str(model))
     found = json.loads(run("info", model, "--json").stdout)
     assert "inside_slir" not in found
-    job = Job("upsample", tree / "a.png", tmp_path / "out.png", model=model)
+    job = Job(Problem("upsample", factor=2), tree / "a.png", tmp_path / "out.png", model=model)
     assert sidecars.fingerprints(job)["model"]["sha256"] == found["sha256"]
 
 
@@ -623,7 +624,7 @@ def test_info_of_a_model_has_the_hash_of_its_sidecars(tree, tmp_path):
 def engine_jobs(folder, out, count=4):
     for number in range(count):
         write(folder / f"{number}.png", number, side=20)
-    return [Job("denoise", folder / f"{n}.png", out / f"{n}.png", sigma=9) for n in range(count)]
+    return [Job(Problem("denoise", sigma=9), folder / f"{n}.png", out / f"{n}.png") for n in range(count)]
 
 
 def test_two_workers_give_the_same_bytes_as_one_and_one_that_dies_costs_its_file(tmp_path):
@@ -653,7 +654,7 @@ def test_two_workers_give_the_same_bytes_as_one_and_one_that_dies_costs_its_file
 
 
 def test_how_many_workers_suit(tmp_path, monkeypatch):
-    jobs = [Job("denoise", tmp_path / f"{n}.png", tmp_path / "out" / f"{n}.png") for n in range(5)]
+    jobs = [Job(Problem("denoise"), tmp_path / f"{n}.png", tmp_path / "out" / f"{n}.png") for n in range(5)]
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     monkeypatch.setattr(batch, "_free_memory", lambda: 3 * batch.WORKER_MEMORY)
     assert batch.workers_for(jobs) == 3

@@ -23,9 +23,11 @@ from slir.cli import app, show
 from slir.cli.options import antialias_value, psf_value, range_value, share_value, sigma_value
 from slir.cli.progress import batch_bar, progress_bar
 from slir.errors import InputError
+from slir.files import streams
 from slir.files.batch import Report
 from slir.files.jobs import Job
 from slir.io import Meta, Picture, Resolution
+from slir.problem import Problem
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 runner = CliRunner()
@@ -62,18 +64,15 @@ def calls(monkeypatch):
     """The engine replaced by the identity; every call is noted as (name, positional, keyword)."""
     noted = []
 
-    def put(name, act):
-        def fake(*given, **named):
-            noted.append((name, given, named))
-            assert named["return_info"] == "stats"  # nobody asked for errors
-            return SimpleNamespace(image=act(*given), stats={"sigma": 4.25})
+    def restore_image(image, problem, settings):
+        own = {"deblur": "psf", "upsample": "factor"}.get(problem.task.name)
+        given = (image, *([problem.options[own]] if own else []), *([] if problem.mask is None else [problem.mask]))
+        noted.append((problem.task.name, given, {"sigma": problem.sigma, **problem.options, **vars(settings)}))
+        assert settings.return_info == "stats"  # nobody asked for errors
+        repeated = image.repeat(problem.factor, 0).repeat(problem.factor, 1)
+        return SimpleNamespace(image=repeated, stats={"sigma": 4.25})
 
-        monkeypatch.setitem(vars(slir), name, fake)
-
-    put("denoise", lambda image: image)
-    put("deblur", lambda image, psf: image)
-    put("upsample", lambda image, factor: image.repeat(factor, 0).repeat(factor, 1))
-    put("inpaint", lambda image, mask: image)
+    monkeypatch.setattr(streams, "restore_image", restore_image)
     return noted
 
 
@@ -304,7 +303,7 @@ def test_what_cannot_be_kept_is_noted(tmp_path, calls):
 
 
 def test_warnings_are_lines(photo, tmp_path, monkeypatch):
-    def warns(image, **_):
+    def warns(image, *_):
         import warnings
 
         with warnings.catch_warnings():
@@ -312,7 +311,7 @@ def test_warnings_are_lines(photo, tmp_path, monkeypatch):
             warnings.warn("the blur does not\nfit the image", stacklevel=1)
         return SimpleNamespace(image=image, stats={})
 
-    monkeypatch.setitem(vars(slir), "denoise", warns)
+    monkeypatch.setattr(streams, "restore_image", warns)
     assert run("denoise", photo, "-o", tmp_path / "o.png").stderr == "warning: the blur does not fit the image\n"
 
 
@@ -384,7 +383,7 @@ def test_failures_of_the_engine(photo, tmp_path, monkeypatch, failure, code, wor
     def fail(*_, **__):
         raise failure
 
-    monkeypatch.setitem(vars(slir), "denoise", fail)
+    monkeypatch.setattr(streams, "restore_image", fail)
     assert words in fails("denoise", photo, "-o", tmp_path / "out.png", code=code)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.png"]
 
@@ -393,7 +392,7 @@ def test_bugs_keep_their_traceback(photo, tmp_path, monkeypatch):
     def fail(*_, **__):
         raise ZeroDivisionError
 
-    monkeypatch.setitem(vars(slir), "denoise", fail)
+    monkeypatch.setattr(streams, "restore_image", fail)
     result = runner.invoke(app, ["denoise", str(photo), "-o", str(tmp_path / "out.png")])
     assert isinstance(result.exception, ZeroDivisionError)
 
@@ -609,7 +608,7 @@ def test_progress_is_drawn_on_a_terminal_only(monkeypatch, capsys):
 
 
 def test_progress_over_many_files(tmp_path, monkeypatch, capsys):
-    jobs = [Job("denoise", tmp_path / f"{n}.png", tmp_path / "out" / f"{n}.png") for n in range(3)]
+    jobs = [Job(Problem("denoise"), tmp_path / f"{n}.png", tmp_path / "out" / f"{n}.png") for n in range(3)]
     for number, job in enumerate(jobs):
         job.image.write_bytes(bytes(10 * number + 10))
     with batch_bar(jobs) as bar:

@@ -19,6 +19,7 @@ from slir.files import jobs, sidecars, streams
 from slir.files.jobs import Job
 from slir.io import Picture
 from slir.preprocessing.arrays import grey_plane
+from slir.problem import Problem
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 runner = CliRunner()
@@ -190,7 +191,7 @@ def test_maps_never_share_a_name_or_replace_what_is_read(image, tmp_path):
     told = slirs("denoise", image, tmp_path / "in.jpg", "-o", tmp_path / "out", "--error-map", code=2)
     assert "in.error.tif for" in told
     io.write(tmp_path / "a.error.tif", Picture(picture()))
-    job = Job("denoise", tmp_path / "a.error.tif", tmp_path / "a.tif", error_map=True)
+    job = Job(Problem("denoise"), tmp_path / "a.error.tif", tmp_path / "a.tif", error_map=True)
     with pytest.raises(FileError, match="would be replaced by an error map"):
         job.check()
 
@@ -201,7 +202,7 @@ def test_a_failure_leaves_no_map(image, tmp_path, monkeypatch):
 
     monkeypatch.setattr(sidecars, "write", broken)
     with pytest.raises(FileError):
-        jobs.run(Job("denoise", image, tmp_path / "clean.png", sigma=12, error_map=True))
+        jobs.run(Job(Problem("denoise", sigma=12), image, tmp_path / "clean.png", error_map=True))
     assert names(tmp_path) == ["in.png"]
 
 
@@ -339,7 +340,7 @@ def test_a_blank_frame_of_a_stack_is_no_matter_of_calibration(tmp_path):
     frames = 100 + 300 * np.stack([demo_picture()[:64, :64, 0] / 255.0] * 2) + rng.normal(0, 15, (2, 64, 64))
     stack = np.concatenate([np.full((1, 64, 64), 100), frames]).round().astype(np.uint16)
     tifffile.imwrite(tmp_path / "in.tif", stack, photometric="minisblack", metadata={"axes": "ZYX"})
-    job = Job("denoise", tmp_path / "in.tif", tmp_path / "out.tif", error_map=True)
+    job = Job(Problem("denoise"), tmp_path / "in.tif", tmp_path / "out.tif", error_map=True)
     assert not jobs.run(job, sidecar=False).warnings
     found = tifffile.imread(tmp_path / "out.tif")
     assert (found[0] == 100).all()

@@ -43,6 +43,7 @@ from slir.files import batch, streams
 from slir.files.jobs import Job
 from slir.files.jobs import run as run_here
 from slir.files.staging import digest
+from slir.problem import Problem
 from small_models import small_kernel
 from test_streams import large
 
@@ -208,8 +209,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def job(folder: Path, output: str, task: Any = "denoise", **settings: Any) -> Job:
-    told = {"sigma": 2570.0, "model": folder / "model.safetensors", "threads": 1, **settings}
-    return Job(task, told.pop("image", folder / "in.zarr"), folder / output, **told)
+    told = {"model": folder / "model.safetensors", "threads": 1, "image": folder / "in.zarr"}
+    told |= {name: settings.pop(name) for name in list(settings) if name in Job.__dataclass_fields__}
+    return Job(Problem(task, **{"sigma": 2570.0, **settings}), output=folder / output, **told)
 
 
 @pytest.mark.usefixtures("small_tiles")
@@ -604,7 +606,7 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_worker_with_another_slir_says_so_also_where_it_joins_late(tmp_path: Path) -> None:
     """Dask only logs what a plugin raises on a worker that joins later; its tasks have to tell."""
-    job = Job("denoise", tmp_path / "in.png", tmp_path / "out.png", sigma=5.0)
+    job = Job(Problem("denoise", sigma=5.0), tmp_path / "in.png", tmp_path / "out.png")
     folder = Folder(tmp_path, 64)
     kit = worker.Kit("late", job, None, folder, True, ("0.0.1", "other models"))
     equip, here = worker.Equip(kit), SimpleNamespace(address="tcp://late:1")

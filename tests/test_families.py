@@ -36,7 +36,7 @@ def draws(family, shape, count=200, seed=0):
 def array(operator):
     """What makes one operator differ from another of its kind."""
     for name in ("psf", "kernel", "missing"):
-        if hasattr(operator, name):
+        if getattr(operator, name, None) is not None:
             return getattr(operator, name)
     return torch.zeros(0)
 

@@ -25,6 +25,7 @@ from slir.files import batch, sidecars, staging, streams
 from slir.files.batch import Policy, Report
 from slir.files.jobs import Job
 from slir.io import Picture, atomic
+from slir.problem import Problem
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 OPERATIONS = ("open", "replace", "rename", "fsync", "chmod", "mkdir", "unlink", "rmdir", "ftruncate")
@@ -113,7 +114,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def restored(folder: Path, names: tuple[str, ...]) -> list[Report]:
-    jobs = [Job("denoise", folder / "in" / name, folder / "out" / name, sigma=5) for name in names]
+    jobs = [Job(Problem("denoise", sigma=5), folder / "in" / name, folder / "out" / name) for name in names]
     return list(batch.run(jobs, policy=Policy(force=True)))
 
 

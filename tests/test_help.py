@@ -20,6 +20,7 @@ from slir.defaults import shipped_model, training_pictures
 from slir.files.jobs import Job
 from slir.files.jobs import run as restore
 from slir.io import Picture
+from slir.problem import Problem
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 runner = CliRunner()
@@ -81,7 +82,7 @@ def desk(tmp_path_factory):
     shipped_model("inpaint").save(str(folder / "model.safetensors"))
     (folder / "clean").mkdir()
     for image, output in (("night.png", "clean.png"), ("night.png", "clean/night.png"), ("soft.png", "clean/day.png")):
-        restore(Job("denoise", folder / image, folder / output, sigma=0))
+        restore(Job(Problem("denoise", sigma=0), folder / image, folder / output))
     return folder
 
 

@@ -14,6 +14,7 @@ from slir.errors import FileError
 from slir.files import gather
 from slir.files.jobs import Job, run
 from slir.io import Meta, Picture, Resolution, jpeg
+from slir.problem import Problem
 
 REFERENCE = Path(__file__).parent / "reference"
 
@@ -142,7 +143,7 @@ def test_results_of_heic_are_png(tmp_path: Path) -> None:
         "b.tif",
     ]
     (tmp_path / "out").mkdir()
-    run(Job("denoise", found[0].image, found[0].output, sigma=0))
+    run(Job(Problem("denoise", sigma=0), found[0].image, found[0].output))
     assert io.read(found[0].output).pixels.shape == (32, 24, 3)
 
 

@@ -19,6 +19,7 @@ from slir import io
 from slir.files import jobs, streams
 from slir.files.jobs import Job
 from slir.io import Picture
+from slir.problem import Problem
 from test_roundtrip import STRUCTURE, enlarged
 
 SIZE = (corpus.HEIGHT, corpus.WIDTH)
@@ -126,7 +127,7 @@ READERS = {".png": by_pillow, ".jpg": by_pillow, ".webp": by_pillow, ".tif": by_
 def repeated(source: io.Source, sink: io.Sink, work: Any, progress: Any = None) -> Any:
     """In the place of a restoration: pixels as they are, or as blocks."""
     for plane in range(source.planes):
-        sink.write(enlarged(source.read(plane), work.own.get("factor", 1)), plane=plane)
+        sink.write(enlarged(source.read(plane), work.problem.factor), plane=plane)
     return streams.Found(4.25, 1.0)
 
 
@@ -156,8 +157,8 @@ def test_planes_axes_and_metadata_are_those_of_the_file(
     before = corpus.make(name, tmp_path)
     after = tmp_path / "out" / name
     after.parent.mkdir()
-    own: dict[str, Any] = {"psf": np.ones((1, 1)), "mask": mask, "factor": scale, "data_range": (-(2.0**16), 2.0**16)}
-    jobs.run(Job(task, before, after, sigma=0, threads=1, **own), sidecar=False)
+    problem = Problem.of(task, sigma=0, psf=np.ones((1, 1)), mask=mask, factor=scale)
+    jobs.run(Job(problem, before, after, data_range=(-(2.0**16), 2.0**16), threads=1), sidecar=False)
     read = READERS[after.suffix]
     old, new = read(before, 1), read(after, scale)
     for what in old:

@@ -18,6 +18,7 @@ from slir.errors import InputError, SlirError
 from slir.files import jobs, sidecars, streams
 from slir.files.jobs import Job
 from slir.io import Meta, Picture, Resolution
+from slir.problem import Problem
 from slir.resampling import Reduction, enlarged, factor_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -187,7 +188,7 @@ def test_a_file_is_what_the_array_is_and_its_metadata_follow(tmp_path: Path) -> 
     pixels, alpha = np.stack([photo(40)] * 3, -1), np.full((40, 40), 200, np.uint8)
     meta = Meta(resolution=Resolution(300, 300))
     io.write(tmp_path / "in.png", Picture(pixels, -1, alpha, meta=meta))
-    outcome = jobs.run(Job("upsample", tmp_path / "in.png", tmp_path / "out.png", sigma=0, factor=1.5))
+    outcome = jobs.run(Job(Problem("upsample", sigma=0, factor=1.5), tmp_path / "in.png", tmp_path / "out.png"))
     found = io.read(tmp_path / "out.png")
     np.testing.assert_array_equal(found.pixels, slir.upsample(pixels, 1.5, channel_axis=-1))
     assert (found.alpha == 200).all()
@@ -202,13 +203,13 @@ def test_a_file_is_what_the_array_is_and_its_metadata_follow(tmp_path: Path) -> 
 def test_voxels_follow_the_true_factor(tmp_path: Path) -> None:
     said = {"axes": "ZYX", "PhysicalSizeX": 0.3, "PhysicalSizeXUnit": "µm", "PhysicalSizeY": 0.3}
     tifffile.imwrite(tmp_path / "in.ome.tif", np.stack([photo(33)] * 2), metadata=said)
-    jobs.run(Job("upsample", tmp_path / "in.ome.tif", tmp_path / "out.ome.tif", sigma=0, size=(50, 50)))
+    jobs.run(Job(Problem("upsample", sigma=0, size=(50, 50)), tmp_path / "in.ome.tif", tmp_path / "out.ome.tif"))
     with tifffile.TiffFile(tmp_path / "out.ome.tif") as file:
         assert file.series[0].shape == (2, 50, 50)
         (side,) = re.findall(r'PhysicalSizeX="([^"]*)"', file.ome_metadata)
         assert float(side) == pytest.approx(0.3 * 33 / 50)
     again = sidecars.load(tmp_path / "out.ome.tif.json").job(tmp_path / "again.ome.tif")
-    assert again.size == (50, 50)
+    assert again.problem.options["size"] == (50, 50)
     assert sidecars.load(tmp_path / "out.ome.tif.json").differs(again) is None
     jobs.run(again)
     np.testing.assert_array_equal(tifffile.imread(again.output), tifffile.imread(tmp_path / "out.ome.tif"))
@@ -217,7 +218,7 @@ def test_voxels_follow_the_true_factor(tmp_path: Path) -> None:
 @uncalibrated
 def test_files_that_are_restored_by_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     io.write(tmp_path / "in.png", Picture(photo(180)[:, :150]))
-    job = Job("upsample", tmp_path / "in.png", tmp_path / "out.png", sigma=0, factor=1.3, error_map=True)
+    job = Job(Problem("upsample", sigma=0, factor=1.3), tmp_path / "in.png", tmp_path / "out.png", error_map=True)
     jobs.run(job)
     whole, errors = io.read(job.output).pixels, tifffile.imread(tmp_path / "out.error.tif")
     monkeypatch.setattr(streams, "LARGE", 500)
@@ -231,7 +232,7 @@ def test_files_that_are_restored_by_windows(tmp_path: Path, monkeypatch: pytest.
 
 def test_intervals_need_a_whole_factor(tmp_path: Path) -> None:
     io.write(tmp_path / "in.png", Picture(photo(40)))
-    job = Job("upsample", tmp_path / "in.png", tmp_path / "out.png", sigma=0, size=(60, 60), interval=90)
+    job = Job(Problem("upsample", sigma=0, size=(60, 60)), tmp_path / "in.png", tmp_path / "out.png", interval=90)
     with pytest.raises(InputError, match="interval must be left out where the factor is not whole"):
         jobs.run(job)
     assert not job.output.exists()

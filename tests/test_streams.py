@@ -20,6 +20,7 @@ from slir.files.jobs import Job, run
 from slir.io import Picture
 from slir.operators import Identity
 from slir.preprocessing import treatment
+from slir.problem import Problem
 from slir.trust import files
 from small_models import small_kernel
 
@@ -58,7 +59,8 @@ def restored(
 ) -> Picture:
     axis = None if pixels.ndim == 2 else -1
     io.write(folder / "in.tif", Picture(pixels, channel_axis=axis, alpha=alpha))
-    run(Job(task, folder / "in.tif", folder / "out.tif", **settings), sidecar=False)  # type: ignore[arg-type]
+    own = {name: settings.pop(name) for name in list(settings) if name in Job.__dataclass_fields__}
+    run(Job(Problem(task, **settings), folder / "in.tif", folder / "out.tif", **own), sidecar=False)
     return io.read(folder / "out.tif")
 
 
@@ -201,7 +203,7 @@ def test_holes_do_not_tell_the_noise(side: int, tmp_path: Path) -> None:
     pixels = large(dtype="float32")
     pixels[60 : 60 + side, 60 : 60 + side] = np.nan
     io.write(tmp_path / "in.tif", Picture(pixels))
-    done = run(Job("denoise", tmp_path / "in.tif", tmp_path / "out.tif", data_range=1.0), sidecar=False)
+    done = run(Job(Problem("denoise"), tmp_path / "in.tif", tmp_path / "out.tif", data_range=1.0), sidecar=False)
     assert done.sigma == pytest.approx(10 / 255, rel=0.15)
     found = io.read(tmp_path / "out.tif").pixels
     assert (np.isnan(found) == np.isnan(pixels)).all()
@@ -215,7 +217,9 @@ def test_a_range_that_a_model_does_not_say_is_asked_for(by: str, tmp_path: Path,
     pixels = large().astype(np.int32)
     io.write(tmp_path / "in.tif", Picture(pixels))
     SMALL.save(tmp_path / "model.safetensors")
-    job = Job("denoise", tmp_path / "in.tif", tmp_path / "out.tif", sigma=0.0, model=tmp_path / "model.safetensors")
+    job = Job(
+        Problem("denoise", sigma=0.0), tmp_path / "in.tif", tmp_path / "out.tif", model=tmp_path / "model.safetensors"
+    )
     (told,) = run(job, sidecar=False).warnings
     assert "of the range of int32" in told
     assert not run(replace(job, data_range=255.0), sidecar=False).warnings
@@ -250,7 +254,7 @@ def peak_of_a_copy(path: Path, output: Path, size: tuple[int, int], layout: dict
     pixels = np.random.default_rng(0).integers(0, 60000, size).astype(np.uint16)
     tifffile.imwrite(path, pixels, metadata=None, **layout)
     tracemalloc.start()
-    run(Job("denoise", path, output, sigma=0.0), sidecar=False)
+    run(Job(Problem("denoise", sigma=0.0), path, output), sidecar=False)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert (io.read(output).pixels == pixels).all()
@@ -291,7 +295,9 @@ def test_nor_does_it_in_other_formats(
     for width in (600, 1200, 2400):
         pixels = np.random.default_rng(0).integers(0, 30000, (600, width)).astype(np.int16)
         io.write(tmp_path / f"{width}{suffix}", Picture(pixels))
-        job = Job("denoise", tmp_path / f"{width}{suffix}", tmp_path / f"out{suffix}", sigma=0.0, data_range=30000.0)
+        job = Job(
+            Problem("denoise", sigma=0.0), tmp_path / f"{width}{suffix}", tmp_path / f"out{suffix}", data_range=30000.0
+        )
         tracemalloc.start()
         run(job, sidecar=False)
         peaks.append(tracemalloc.get_traced_memory()[1])
@@ -396,7 +402,7 @@ def test_error_maps_by_windows_know_what_is_missing(tmp_path: Path, sure: list[A
 
 def test_what_came_back_as_it_was_has_no_error(tmp_path: Path, sure: list[Any]) -> None:
     io.write(tmp_path / "in.tif", Picture(large()))
-    outcome = run(Job("denoise", tmp_path / "in.tif", tmp_path / "out.tif", sigma=0.0, error_map=True))
+    outcome = run(Job(Problem("denoise", sigma=0.0), tmp_path / "in.tif", tmp_path / "out.tif", error_map=True))
     assert ["nothing was restored" in text for text in outcome.warnings] == [True]  # not for each window
     assert (io.read(tmp_path / "out.tif").pixels == large()).all()
     assert not tifffile.imread(tmp_path / "out.error.tif").any()

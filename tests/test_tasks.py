@@ -13,7 +13,6 @@ from skimage import data
 import slir
 from slir.defaults import default_model, demo_picture, training_pictures
 from slir.errors import InputError
-from slir.kernel.learnt import task_name
 from slir.model import Model
 from slir.operators import Blur, Compose, Downsample, Identity, Mask
 
@@ -132,7 +131,8 @@ def test_default_models_are_kept_and_told_apart() -> None:
     assert default_model(Identity()) is first
     assert default_model(Blur(PSF)) is not first
     assert default_model(Blur(PSF)) is default_model(Compose(Mask(TRUTH > 100), Blur(PSF, "circular")))
-    names = [task_name(operator) for operator in (Downsample(1), Downsample(3), Downsample(7), Mask(TRUTH > 100))]
+    operators = (Downsample(1), Downsample(3), Downsample(7), Mask(TRUTH > 100))
+    names = [operator.calibration for operator in operators]
     assert names == ["deblur", "upsample3", "upsample7", "inpaint"]
     networks = {
         id(default_model(operator).stages[0].network) for operator in (Blur(PSF), Mask(TRUTH > 100), Downsample(5))

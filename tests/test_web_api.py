@@ -167,7 +167,7 @@ def test_the_download_is_what_the_command_line_writes(client, tmp_path, monkeypa
     sidecar = load(beside)
     assert sidecar.changes() == []
     assert sidecar.is_own_output()
-    assert sidecar.job().task == task
+    assert sidecar.job().problem.task.name == task
 
 
 def test_kernels(client, tmp_path):

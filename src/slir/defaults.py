@@ -9,7 +9,7 @@ from importlib.resources import as_file, files
 import numpy as np
 from torch import Tensor
 
-from slir.kernel.learnt import LearntKernel, task_name
+from slir.kernel.learnt import LearntKernel
 from slir.model import Model
 from slir.operators import Operator
 
@@ -43,9 +43,9 @@ def shipped_kernel() -> LearntKernel:
 
 
 @lru_cache(maxsize=8)
-def shipped_model(task: str) -> Model:
-    """The model of a task, as `slir.kernel.learnt` names it, on the CPU."""
-    return shipped_kernel().model(task)
+def shipped_model(name: str) -> Model:
+    """The model for operators of a calibration (`Operator.calibration`), on the CPU."""
+    return shipped_kernel().model(name)
 
 
 @lru_cache(maxsize=1)
@@ -60,4 +60,4 @@ def shipped_hash() -> str:
 
 def default_model(operator: Operator) -> Model:
     """The model for an operator, on the CPU. It serves all noise levels."""
-    return shipped_model(task_name(operator))
+    return shipped_model(operator.calibration)

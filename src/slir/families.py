@@ -21,13 +21,7 @@ from slir import psf
 from slir.errors import InputError
 from slir.operators import Blur, Downsample, Identity, Mask, Operator
 from slir.operators.base import Shape
-
-_TASKS = {"identity": "denoise", "blur": "deblur", "downsample": "upsample", "mask": "inpaint"}
-
-
-def task_of(operator: Operator) -> str:
-    """The task that undoes an operator: "denoise", "deblur", "upsample", "inpaint" or "other"."""
-    return _TASKS.get(operator.describe()["kind"], "other")
+from slir.recipes import ROUNDING
 
 
 class Family(ABC):
@@ -36,7 +30,7 @@ class Family(ABC):
     @property
     @abstractmethod
     def kind(self) -> str:
-        """The task that undoes them: "denoise", "deblur", "upsample", "inpaint" or "other"."""
+        """The task that undoes them (`Operator.task`)."""
 
     @abstractmethod
     def draw(self, generator: torch.Generator, shape: Shape) -> tuple[Operator, float]:
@@ -68,7 +62,7 @@ class Fixed(Family):
 
     @property
     def kind(self) -> str:
-        return task_of(self.operator)
+        return self.operator.task
 
     def draw(self, generator: torch.Generator, shape: Shape) -> tuple[Operator, float]:
         sigma = _log_uniform(_rng(generator), *self.sigma) if isinstance(self.sigma, tuple) else float(self.sigma)
@@ -83,8 +77,8 @@ class Fixed(Family):
 class Noise(Family):
     """y = x + ε with σ log-uniform in [low, high]: every decade as often as the next."""
 
-    low: float
-    high: float
+    low: float = 2 / 255
+    high: float = 80 / 255
     kind = "denoise"
 
     def __post_init__(self) -> None:
@@ -285,6 +279,18 @@ def _scratches(rng: np.random.Generator, shape: Shape) -> np.ndarray:
         path = list(zip(x.tolist(), y.tolist()))
         draw.line(path, fill=255, width=int(rng.integers(1, 5)), joint="curve")
     return np.asarray(image) > 0
+
+
+def noise_levels(sigma: tuple[float, float] | None, *, clean: bool = False) -> dict[str, Any]:
+    """Settings of a family for noise from one level to another, range 1. None: those that the family has by default.
+
+    clean: whether the family knows pictures without noise. Others learn from what rounding to 8 bits leaves, at least.
+    """
+    if sigma is None:
+        return {}
+    if clean and sigma[1] == 0:
+        return {"share_clean": 1.0}
+    return {"low": max(sigma[0], ROUNDING), "high": max(sigma[1], ROUNDING)}
 
 
 def _check_noise(low: float, high: float, share_clean: float = 0.0) -> None:

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from slir.errors import SlirError
-from slir.operators import Identity
 from slir.preprocessing.arrays import Array, Canvas
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class Outlook:
         reason = "this model was not calibrated; slir.calibrate does that"
         if trust is not None:
             # Of several planes those without noise were not denoised, and their errors are none.
-            denoising = isinstance(operator, Identity)
+            denoising = operator.is_identity
             reasons = (trust.reason(operator, sigma) for sigma in treatment.sigmas if sigma > 0 or not denoising)
             reason = next((words for words in reasons if words), "")
         if treatment.leaves(operator):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slir.losses import Loss, Squared
-from slir.operators import Downsample, Identity, Mask, Operator
+from slir.operators import Operator
 
 ROUNDING = 1 / 255 / 12**0.5
 """Standard deviation of the error of rounding to 8 bits, on the scale where the range is 1."""
@@ -32,11 +32,7 @@ def recipe(operator: Operator, sigma: float, loss: Loss, weights: str) -> Recipe
     """The recipe for a task. `weights` is "nw", or any other name for the kernel ridge kinds."""
     sigma = max(sigma, ROUNDING)
     ridge = weights != "nw"
-    if isinstance(operator, Identity):
-        return _denoising(sigma, loss, ridge)
-    if isinstance(operator, Downsample | Mask):
-        return _filling_in(sigma, loss, ridge)
-    return _deblurring(sigma, loss, ridge)
+    return _BY_TASK.get(operator.task, _deblurring)(sigma, loss, ridge)
 
 
 def _deblurring(sigma: float, loss: Loss, ridge: bool) -> Recipe:
@@ -77,3 +73,7 @@ def _filling_in(sigma: float, loss: Loss, ridge: bool) -> Recipe:
         gamma = min(6000.0, 0.3 / sigma**2)
         return Recipe(gamma=gamma, s=1.0, lam=1e-7) if ridge else Recipe(gamma=gamma, s=0.05)
     return Recipe(gamma=min(60_000.0, 0.3 / sigma**2), beta0=1.0, stages=5, s=0.07)
+
+
+_BY_TASK = {"denoise": _denoising, "upsample": _filling_in, "inpaint": _filling_in}
+"""Any other operator is undone as a blur is."""

@@ -21,10 +21,15 @@ def factor_of(factor: Any, size: Any, shape: Size) -> float:
 
     size: (height, width) of the result, in place of a factor. The proportions of the image are kept, to the pixel.
     """
+    check_one(factor, size)
+    return checked_factor(factor) if size is None else _fitting(size, shape)
+
+
+def check_one(factor: Any, size: Any) -> None:
+    """Raise unless one of the two is given."""
     if (factor is None) == (size is None):
         found = "missing" if factor is None else "given together with size"
         raise InputError("factor", "be given, or size in its place", found, "Pass one of them.")
-    return checked_factor(factor) if size is None else _fitting(size, shape)
 
 
 def checked_factor(factor: Any) -> float:

@@ -17,7 +17,7 @@ from slir.model import Model
 from slir.operators import Operator
 from slir.preprocessing import colour
 from slir.preprocessing.treatment import Treatment, check_model, same, without_holes
-from slir.tasks import MIN_SIDE
+from slir.restoration import MIN_SIDE
 
 
 def restore_planes(

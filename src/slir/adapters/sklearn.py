@@ -23,7 +23,7 @@ from slir.fitting import fit
 from slir.model import Model
 from slir.operators import Identity, Mask, Operator
 from slir.preprocessing.arrays import canvas
-from slir.tasks import blanked
+from slir.restoration import blanked
 
 FLOATS = (np.float64, np.float32)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,7 +25,7 @@ def calibrate(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="MODEL", help="Where to write it, as model.safetensors.")
     ],
-    task: Annotated[Literal["denoise", "deblur", "upsample", "inpaint"], typer.Option(help="What the model restores.")],
+    task: Annotated[options.Task, typer.Option(help="What the model restores.")],
     sigma: Annotated[
         str | None,
         typer.Option(metavar="NUMBER|PERCENT%", help="Noise to expect, in pixel values or percent; all by default."),
@@ -105,7 +105,7 @@ def calibrate(
 
         import slir  # after the checks: torch takes its time
 
-        operator = degradation.operator(whole=False)
+        operator = degradation.operator(one=False)
         with options.as_options(), clean.named(images):
             found = slir.calibrate(
                 [pixels for _, pixels in pictures],

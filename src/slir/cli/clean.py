@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from slir.cli import options
 from slir.cli.progress import Progress
 from slir.errors import FileError, InputError
+from slir.problem import Problem, task_named
 
 if TYPE_CHECKING:
     import numpy as np
 
     from slir.io import Picture
+    from slir.operators import Operator
 
 
 @dataclass(frozen=True)
@@ -36,26 +38,23 @@ class Degradation:
         if self.mask is not None and self.missing is not None:
             raise InputError("the mask", "be given once", "given twice", "Pass --mask FILE or --missing 80%.")
 
-    def check_whole(self, where: str = "") -> None:
+    def check_one(self, where: str = "") -> None:
         """Raise where the options do not say which one operator is meant. where: what else asks for that."""
-        if self.task == "deblur" and self.kernel is None:
-            remedy = "Pass --psf FILE, --gaussian S, --motion LENGTH,ANGLE or --defocus RADIUS."
-            raise InputError("the blur", f"be given with {f'--task deblur {where}'.strip()}", "missing", remedy)
-        if self.task == "inpaint" and self.mask is None and self.missing is None:
-            remedy = "Pass --mask FILE or --missing 80%."
-            raise InputError("the mask", f"be given with {f'--task inpaint {where}'.strip()}", "missing", remedy)
+        options.check_given(self.task, where, psf=self.kernel, mask=self.mask or self.missing)
 
-    def operator(self, *, whole: bool) -> Any:
-        """The one operator to learn for; None for any of the task's, unless it has to be one: `whole`."""
-        from slir import operators
-
-        if self.task == "deblur" and self.kernel is not None:
-            return operators.Blur(self.kernel, border=self.border)
-        if self.task == "upsample" and (self.antialias is not None or whole):
-            return operators.Downsample(self.factor, options.antialias_value(self.antialias or "bicubic"))
-        if self.task == "inpaint" and (self.mask is not None or self.missing is not None):
-            return operators.Mask(_mask(self.mask, self.missing, self.seed))
-        return operators.Identity() if self.task == "denoise" and whole else None
+    def operator(self, *, one: bool) -> Operator | None:
+        """The operator to learn for; None for any of the task's, unless it has to be `one`."""
+        given: dict[str, Any] = {
+            "psf": self.kernel,
+            "antialias": None if self.antialias is None else options.antialias_value(self.antialias),
+            "mask": self.mask or self.missing,
+        }
+        if given.get(task_named(self.task).particular or "") is None and not one:
+            return None
+        mask = _mask(self.mask, self.missing, self.seed) if given["mask"] else None
+        border = None if self.kernel is None else self.border
+        settings = {**given, "mask": mask, "factor": self.factor, "border": border}
+        return Problem.of(self.task, **settings).operator()
 
 
 def pictures(

@@ -20,9 +20,7 @@ def fit(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="MODEL", help="Where to write the model, as model.safetensors.")
     ],
-    task: Annotated[
-        Literal["denoise", "deblur", "upsample", "inpaint"], typer.Option(help="What the model is to restore.")
-    ],
+    task: Annotated[options.Task, typer.Option(help="What the model is to restore.")],
     sigma: Annotated[
         str | None,
         typer.Option(metavar="NUMBER|PERCENT%", help="Noise to expect, in pixel values or percent; all by default."),
@@ -103,7 +101,7 @@ def fit(
         seed=seed,
     )
     if method == "paper":
-        degradation.check_whole("--method paper")
+        degradation.check_one("--method paper")
     if method == "paper" and cluster is not None:
         remedy = "Its bank is drawn in seconds; leave the cluster out."
         raise InputError("--cluster", "be left out with --method paper", cluster, remedy)
@@ -122,7 +120,7 @@ def fit(
 
         import slir  # after the checks: torch takes its time
 
-        operator = degradation.operator(whole=method == "paper")
+        operator = degradation.operator(one=method == "paper")
         settings: dict[str, Any] = {"loss": loss, "weights": weights, "m": patches}
         if method == "kernel":
             names = [path.name for path in paths]

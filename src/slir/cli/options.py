@@ -6,14 +6,20 @@ import contextlib
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from slir.errors import FileError, InputError
+from slir.problem import REQUIRED, task_named, tasks
 
 if TYPE_CHECKING:
     import numpy as np
+
+if TYPE_CHECKING:
+    Task = str
+else:
+    Task = Literal[tuple(tasks())]
 
 DataRange = float | tuple[float, float] | None
 _ARGUMENTS = (
@@ -90,7 +96,7 @@ Antialias = Annotated[
 
 def sigma_value(text: str, *, span: float) -> float:
     """σ to learn for, in units of the pixel values. `span` is the width of their range."""
-    from slir.files.jobs import parse_sigma
+    from slir.problem import parse_sigma
 
     with as_options():
         kind, value = parse_sigma(text)
@@ -135,6 +141,22 @@ def psf_value(
     if defocus is not None:
         return builders.defocus(defocus)
     return None
+
+
+_MISSING = {
+    "psf": ("the blur", "Pass --psf FILE, --gaussian S, --motion LENGTH,ANGLE or --defocus RADIUS."),
+    "mask": ("the mask", "Pass --mask FILE or --missing 80%."),
+}
+
+
+def check_given(task: str, where: str = "", **given: Any) -> None:
+    """Raise where one of these options is None that the task needs. where: what else asks for it."""
+    kind = task_named(task)
+    for name in given:
+        needed = kind.masked if name == "mask" else kind.options.get(name) is REQUIRED
+        if needed and given[name] is None:
+            what, remedy = _MISSING[name]
+            raise InputError(what, f"be given with {f'--task {task} {where}'.strip()}", "missing", remedy)
 
 
 def antialias_value(text: str) -> str | float | np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -105,7 +105,10 @@ def upsample(
     """
     if factor is not None and size is not None:
         raise InputError("the size", "be given once", "--factor and --size", "Keep one of them.")
-    wanted = {"factor": options.factor_value(factor), "size": options.size_value(size)}
+    wanted: dict[str, Any] = {
+        "factor": options.factor_value(factor) if size is None else None,
+        "size": options.size_value(size),
+    }
     run.restore("upsample", sigma, **wanted, antialias=options.antialias_value(antialias))
 
 

@@ -46,13 +46,13 @@ class Run:
     json: many.Json = False
     config: many.Config = None
 
-    def restore(self, task: Any, sigma: str, **settings: Any) -> None:
+    def restore(self, task: str, sigma: str, *, made_by: str = "", **settings: Any) -> None:
         """Do to all images what a command asks for. `mask`, among the settings, may be a folder of masks."""
         from slir.files import gather
 
         with options.as_options():
             found = gather.search(self.images, self.output, recursive=self.recursive, form=self.format)
-            jobs = [self._job(task, pair, sigma, settings) for pair in found.pairs]
+            jobs = [self._job(task, pair, sigma, made_by, settings) for pair in found.pairs]
             _check_apart(jobs)
             show.passed_over(found.passed, quiet=self.quiet or self.json)
             if self.dry_run:
@@ -62,17 +62,18 @@ class Run:
             else:
                 self._one(jobs[0])
 
-    def _job(self, task: Any, pair: Pair, sigma: str, settings: dict[str, Any]) -> Job:
+    def _job(self, task: str, pair: Pair, sigma: str, made_by: str, settings: dict[str, Any]) -> Job:
         from slir.files.jobs import Job
+        from slir.problem import Problem
 
         mask = settings.get("mask")
         if isinstance(mask, Path) and mask.is_dir():
             settings = settings | {"mask": _mask_of(mask, pair.name)}
         return Job(
-            task,
+            Problem(task, sigma=sigma, **settings),
             pair.image,
             pair.output,
-            sigma=sigma,
+            made_by=made_by,
             model=self.model,
             data_range=options.range_value(self.data_range),
             device=self.device,
@@ -80,7 +81,6 @@ class Run:
             threads=self.threads,
             error_map=self.error_map,
             interval=self.interval,
-            **settings,
         )
 
     @property
@@ -158,6 +158,10 @@ class Run:
             raise typer.Exit(1)
 
 
+COMMANDS: list[Callable[..., None]] = []
+"""The commands that restore, in the order of the help."""
+
+
 def command(function: Callable[..., None]) -> Callable[..., None]:
     """Make a command out of function(run, own options...): one that takes the options of `Run` as well."""
     hints = get_type_hints(Run, include_extras=True)
@@ -184,6 +188,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     ordered = [*asked[:2], *own, *asked[2:]]
     run.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in ordered}
+    COMMANDS.append(run)
     return run
 
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 SCREENFUL, FEW = 20, 4
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-DONE = {"denoise": "denoised", "deblur": "deblurred", "upsample": "upsampled", "inpaint": "inpainted"}
 
 
 def plain(text: str) -> str:
@@ -177,7 +176,7 @@ class Screen:
             warn(f"{job.image}: {text}" if self.many else text)
         shown = f"{pixels(outcome)}, {_sigma(job, outcome)}, {seconds(outcome.seconds)}"
         places = ", ".join((str(job.output), *outcome.error_maps, *outcome.intervals))
-        done(f"{DONE[job.task]} {job.image} ({shown}) -> {places}", quiet=self.quiet)
+        done(f"{job.problem.task.done} {job.image} ({shown}) -> {places}", quiet=self.quiet)
 
     def summary(self) -> None:
         taken = time.perf_counter() - self.start
@@ -229,7 +228,7 @@ class Plan:
             assert guess is not None
             shown = f"{pixels(planned.head)}, about {seconds(guess.seconds)}, {memory(guess.memory)}"
             places = ", ".join(map(str, job.outputs))
-            done(f"would {job.task} {job.image} ({shown}) -> {places}", quiet=self.quiet)
+            done(f"would {job.problem.task.name} {job.image} ({shown}) -> {places}", quiet=self.quiet)
 
     def summary(self) -> None:
         held = self.most * self.workers
@@ -255,9 +254,9 @@ def pixels(what: Any) -> str:
 
 def _sigma(job: Job, outcome: Outcome) -> str:
     """ "sigma 12.3 (estimated)". Colour images may have one σ a channel."""
-    from slir.files.jobs import parse_sigma
+    from slir.problem import parse_sigma
 
-    kind, value = parse_sigma(job.sigma)
+    kind, value = parse_sigma(job.problem.sigma)
     if kind != "name":
         return f"sigma {value:.3g}" + ("%" if kind == "percent" else "")
     if outcome.sigma is None:
@@ -277,7 +276,7 @@ def _record(report: Report) -> dict[str, Any]:
     if report.outcome is not None:
         own = asdict(report.outcome)
         height, width = own.pop("size")
-        record |= {"task": job.task, "width": width, "height": height, **own}
+        record |= {"task": job.problem.task.name, "width": width, "height": height, **own}
     if report.reason:
         record["reason"] = report.reason
     return record

@@ -10,11 +10,10 @@ import typer
 from slir.cli import clean, options, show
 from slir.cli.progress import Progress, progress_bar
 from slir.errors import FileError, InputError
+from slir.problem import task_named
 
 if TYPE_CHECKING:
     import numpy as np
-
-_NOISE = {"denoise": "10%", "deblur": "1%", "upsample": "0", "inpaint": "0"}
 
 
 def theory(
@@ -23,7 +22,7 @@ def theory(
         typer.Argument(metavar="[IMAGES...]", help="Clean images, or folders of them; else 13 that slir has."),
     ] = None,
     task: Annotated[
-        Literal["denoise", "deblur", "upsample", "inpaint"] | None,
+        options.Task | None,
         typer.Option(help="What is to be undone; by default what --model was learnt for, else noise."),
     ] = None,
     sigma: Annotated[
@@ -101,7 +100,8 @@ def theory(
         seed=seed,
     )
     degradation.check()
-    degradation.check_whole()
+    if task is not None:
+        degradation.check_one()
     _check_folder(out, force=force)
     with progress_bar(quiet=quiet) as progress:
         limits = options.range_value(data_range)
@@ -113,7 +113,7 @@ def theory(
         with options.as_options(), clean.named(images):
             found = measured.report(
                 pictures,
-                None if task is None else degradation.operator(whole=True),
+                None if task is None else degradation.operator(one=True),
                 noise,
                 model=None if model is None else load(model, device="cpu"),
                 seed=seed,
@@ -131,7 +131,7 @@ def theory(
 
 def _sigma(task: str | None, sigma: str | None) -> str | None:
     """As given, else what is usual for the task; None leaves it to the model."""
-    return _NOISE.get(task or "") if sigma is None else sigma
+    return sigma if sigma is not None or task is None else task_named(task).usual_sigma
 
 
 def _images(

@@ -55,7 +55,7 @@ def _side(job: Job) -> int:
     """Of tiles: as on one machine, whatever workers have. What they need is said in the guide."""
     with io.open_source(job.image) as source:
         work = jobs.work_of(replace(job, device=None), source.head, missing=None)
-        operator = work.operator(source.size)
+        operator = work.problem.operator(source.size)
         return tile_side(lead_model(work, source), torch.device("cpu"), source.size, operator)
 
 
@@ -137,7 +137,7 @@ class _Assembly:
     def take(self, plane: int, number: int) -> None:
         tile, piece = Tile.load(self.folder.place(plane, number)), self.pieces[number]
         picture = Picture(tile.pixels, channel_axis=-1 if tile.pixels.ndim == 3 else None, alpha=tile.alpha)
-        window = (slice(None), slice(None)) if piece is None else scaled(piece.own, self.work.factor)
+        window = (slice(None), slice(None)) if piece is None else scaled(piece.own, self.work.problem.factor)
         self.sink.write(picture, plane=plane, rows=window[0], cols=window[1])
         for text in tile.said["warnings"]:
             warnings.warn(text, SlirWarning, stacklevel=2)

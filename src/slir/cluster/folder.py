@@ -146,17 +146,16 @@ def identity_of(job: Job) -> dict[str, Any]:
     from slir.defaults import shipped_hash
     from slir.files import sidecars
 
-    files = {"input": job.image, "mask": job.mask} if job.task == "inpaint" else {"input": job.image}
     told = {
         "slir": "tiles",
         "version": VERSION,
-        "task": job.task,
+        "task": job.problem.task.name,
         "settings": sidecars.settings(job),
         "error_map": job.error_map,
         "interval": job.interval,
         "model": shipped_hash() if job.model is None else _stamp(job.model),
         "versions": sidecars.versions(),
-        **{what: _stamp(path) for what, path in files.items() if isinstance(path, Path)},
+        **{what: _stamp(path) for what, path in job.inputs.items()},
     }
     return json.loads(json.dumps(told))
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from threading import get_ident
 from typing import Any
 
@@ -63,8 +62,8 @@ class Equip(WorkerPlugin):
 
     def _check(self, worker: Any) -> None:
         check_release(self.kit.release, worker.address)
-        for path in (self.kit.job.image, self.kit.job.mask, self.kit.folder.path):
-            if isinstance(path, Path) and not path.exists():
+        for path in (*self.kit.job.inputs.values(), self.kit.folder.path):
+            if not path.exists():
                 remedy = "Put images and outputs on a disk that all machines of the cluster see under the same name."
                 raise FileError(path, f"cannot be seen by the worker at {worker.address}", remedy)
 
@@ -121,11 +120,9 @@ def _bench(token: str) -> _Bench:
 
 def lead_model(work: streams.Work, source: io.Source) -> Model:
     """The model that does most of the work, whose reach decides how tiles are cut."""
-    from slir.defaults import default_model, shipped_model
+    from slir.defaults import default_model
 
-    if work.model is not None:
-        return work.model
-    return shipped_model("inpaint") if work.task == "inpaint" else default_model(work.operator(source.size))
+    return work.model or default_model(work.problem.operator(source.size))
 
 
 def decide(token: str, plane: int) -> tuple[Decision, tuple[str, ...]]:

@@ -18,7 +18,7 @@ from slir.estimator.start import smooth_start
 from slir.estimator.state import State
 from slir.kernel.cell_ridge import CellRidgeStage
 from slir.model import AnyStage, ImageQuadratic, Model, Stage, aggregate
-from slir.operators import Identity, Mask, Operator
+from slir.operators import Operator
 from slir.solvers.solution import Solution, Verdict
 from slir.solvers.system import System
 from slir.trust.intervals import log_square
@@ -78,7 +78,7 @@ def restore(
     if is_lazy(y):
         from slir.cluster.arrays import restore_lazily
 
-        mask = operator.missing if isinstance(operator, Mask) else None
+        mask = operator.missing
         lazy = restore_lazily(y, lambda shape: operator, sigma, model=model, data_range=1.0, mask=mask)  # type: ignore[arg-type]
         return Restoration(lazy)
     state = begin(y, operator, model, per_channel(sigma, y))
@@ -115,7 +115,7 @@ def per_channel(sigma: float | Sequence[float], y: Tensor) -> Any:
 def begin(y: Tensor, operator: Operator, model: Model, sigma: Any) -> State:
     """x⁽⁰⁾: y itself where B is the identity, else a smooth image that explains y; the operator's guess for the paper's
     stages."""
-    if isinstance(operator, Identity) or not model.learnt:
+    if operator.is_identity or not model.learnt:
         x = operator.guess(y)
     else:
         flat = y.reshape(-1, *y.shape[-2:])
@@ -150,7 +150,7 @@ def expected_error_map(state: State, model: Model, *, exact: bool = False) -> Te
     error = raw_error(state, model)
     if model.trust is not None:
         error = model.trust.calibration.error(log_square(error))
-    if exact and isinstance(state.operator, Mask):
+    if exact and state.operator.missing is not None:
         error = error * state.operator.missing.to(error)
     return error
 
@@ -203,7 +203,7 @@ def brightness(state: State) -> State:
 
 def finished(state: State, model: Model) -> State:
     """The state after the last stage, as it is given back."""
-    noise_alone = model.learnt and isinstance(state.operator, Identity)
+    noise_alone = model.learnt and state.operator.is_identity
     return replace(state, x=residual_correction(state)) if noise_alone else state
 
 

@@ -105,7 +105,7 @@ def model_facts(model: Model) -> dict[str, Any]:
     first = model.stages[0]
     found: dict[str, Any] = {
         "method": own.get("method", "kernel" if model.learnt else "paper"),
-        "task": family.get("kind") or _TASKS.get(operator.get("kind"), operator.get("kind", "restore")),
+        "task": family.get("kind") or _task(operator.get("kind", "restore")),
         "learnt_for": family.get("family") or operator.get("kind"),
         "sigma": family.get("sigma", [family["low"], family["high"]] if "low" in family else None),
         "factor": family.get("factor", operator.get("factor")),
@@ -122,6 +122,13 @@ def model_facts(model: Model) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
+def _task(kind: str) -> str:
+    """The task that undoes an operator of a kind; the kind where no task is known."""
+    from slir.operators import KINDS
+
+    return KINDS[kind].task if kind in KINDS else kind
+
+
 def _calibrated(trust: Trust | None) -> str:
     """What the intervals hold for, in words."""
     if trust is None:
@@ -131,9 +138,6 @@ def _calibrated(trust: Trust | None) -> str:
     low, high = trust.sigma
     sigma = f"sigma {low:.3g}" if low == high else f"sigma from {low:.3g} to {high:.3g}"
     return f"calibrated for {for_what}, {sigma} of the range"
-
-
-_TASKS = {"identity": "denoise", "blur": "deblur", "downsample": "upsample", "mask": "inpaint"}
 
 
 def _values(source: io.Source) -> dict[str, Any]:

@@ -118,15 +118,7 @@ def check_shared(job: Job) -> None:
         from slir.compute import pick_device
 
         pick_device(job.device)
-    if job.task == "deblur":
-        from slir.operators import Blur
-
-        assert job.psf is not None  # a job sees to it
-        Blur(job.psf, job.border)  # type: ignore[arg-type]
-    elif job.task == "upsample":
-        from slir.operators import Downsample
-
-        Downsample(job.whole, job.antialias)
+    job.problem.operator()
 
 
 def _in_this_process(jobs: Sequence[Job], policy: Policy, progress: BatchProgress | None) -> Reports:
@@ -211,8 +203,8 @@ def plan(jobs: Sequence[Job], *, policy: Policy = Policy()) -> Iterator[Planned]
                 yield Planned(job, "skipped", reason)
                 continue
             head = replace(job, output=_within_what_exists(job.output)).check()
-            own = job.sized(head)
-            kind = (head.colour, own.whole)
+            own = job.at_size(head)
+            kind = (head.colour, own.problem.factor)
             if kind not in paces:
                 paces[kind] = calibrate(own, colour=head.colour)
             yield Planned(job, "restored", head=head, estimate=estimate(own, head, paces[kind]))

@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from math import isqrt
-from typing import Any
 
 import numpy as np
 
 from slir.compute.memory import CPU_TILES
-from slir.files.jobs import Job, load_model, parse_sigma, using_threads
+from slir.files.jobs import Job, load_model, using_threads
 from slir.files.streams import LARGE
 from slir.files.warning_log import caught
 from slir.io import Head
+from slir.problem import parse_sigma
+from slir.restoration import Settings, restore_image
 
 PATIENCE = 1.0
 """Seconds that timing may take once all is loaded; more only where the smallest picture does."""
@@ -46,7 +47,7 @@ class Pace:
 
 def estimate(job: Job, head: Head, pace: Pace) -> Estimate:
     """For a file of which the head is known. pace : of such files, by `calibrate`."""
-    pixels = head.size[0] * head.size[1] * job.whole**2
+    pixels = head.size[0] * head.size[1] * job.problem.factor**2
     channels = 3 if head.colour else 1
     at_once = min(pixels, LARGE)  # larger planes are restored by windows
     held = at_once * channels * 8 + (at_once if head.large else pixels) * channels * 2 * head.dtype.itemsize
@@ -57,15 +58,14 @@ def estimate(job: Job, head: Head, pace: Pace) -> Estimate:
 def calibrate(job: Job, *, colour: bool = False) -> Pace:
     """On this machine, as busy as it is: the job, done to pictures of our own, as large as PATIENCE allows. What these
     take beyond the smallest one is the cost of their pixels."""
-    small = max(16, LEAST // job.whole)
-    if job.psf is not None and job.task == "deblur":
-        small = max(small, *job.psf.shape)
+    factor = job.problem.factor
+    small = max(16, LEAST // factor, job.problem.operator().reach + 1)
     _seconds(job, small, colour)  # to load what is loaded once
     end = time.perf_counter() + PATIENCE
-    first = pixels, seconds = (small * job.whole) ** 2, _seconds(job, small, colour)
+    first = pixels, seconds = (small * factor) ** 2, _seconds(job, small, colour)
     while (growth := min((end - time.perf_counter()) / seconds, MOST**2 / pixels)) >= 1.5:
-        side = isqrt(int(growth * pixels)) // job.whole
-        pixels, seconds = (side * job.whole) ** 2, _seconds(job, side, colour)
+        side = isqrt(int(growth * pixels)) // factor
+        pixels, seconds = (side * factor) ** 2, _seconds(job, side, colour)
     more = pixels - first[0]
     each = (seconds - first[1]) / more if more else 0.0
     each = each if each > 0 else seconds / pixels  # there was no time for another, or the machine has hiccups
@@ -73,26 +73,24 @@ def calibrate(job: Job, *, colour: bool = False) -> Pace:
 
 
 def _seconds(job: Job, side: int, colour: bool) -> float:
-    from slir import tasks
-
     rng = np.random.default_rng(0)
     rows, cols = np.mgrid[:side, :side]
     texture = 128 + 60 * np.sin(rows / 3) * np.cos(cols / 5)
     texture = np.stack([texture] * 3, -1) if colour else texture
     pixels = (texture + rng.normal(0, 8, texture.shape)).clip(0, 255).astype(np.float32)
-    own: dict[str, Any] = {"mask": rng.random((side, side)) < 0.2} if job.task == "inpaint" else job.own
-    kind, sigma = parse_sigma(job.sigma)
+    kind, sigma = parse_sigma(job.problem.sigma)
+    problem = job.problem.at_whole_scale().replace(sigma=sigma if kind == "name" else 8.0 if sigma else 0.0)
+    if problem.task.masked:
+        problem = problem.replace(mask=rng.random((side, side)) < 0.2)
+    settings = Settings(
+        model=load_model(job),
+        data_range=255.0,
+        channel_axis=-1 if colour else None,
+        device=job.device,
+        rng=job.seed,
+        return_info=True if job.maps(job.output) else "stats",
+    )
     start = time.perf_counter()
     with using_threads(job.threads), caught():  # what speaks against a texture of ours is nobody's concern
-        getattr(tasks, job.task)(
-            pixels,
-            **own,
-            sigma=sigma if kind == "name" else 8.0 if sigma else 0.0,
-            model=load_model(job),
-            data_range=255.0,
-            channel_axis=-1 if colour else None,
-            device=job.device,
-            rng=job.seed,
-            return_info=True if job.maps(job.output) else "stats",
-        )
+        restore_image(pixels, problem, settings)
     return time.perf_counter() - start

@@ -18,8 +18,9 @@ import numpy as np
 
 import slir
 from slir.errors import FileError, SlirError
-from slir.files.jobs import NAN, Job, Outcome, parse_sigma
+from slir.files.jobs import Job, Outcome
 from slir.files.staging import ERROR_MAPS, INTERVALS, SIDECAR, Stage, digest, maps_of
+from slir.problem import NAN, Problem, parse_sigma
 
 KIND = "restoration"
 VERSION = 1
@@ -27,17 +28,18 @@ VERSION = 1
 
 def settings(job: Job) -> dict[str, Any]:
     """All that decides what the pixels become, other than the files and the number of threads; as JSON has it."""
-    kind, sigma = parse_sigma(job.sigma)
-    own: dict[str, Any] = {"sigma": f"{sigma:.17g}%" if kind == "percent" else sigma}
-    if job.task == "deblur":
-        own |= {"psf": _kernel(job.psf), "border": job.border}
-    elif job.task == "upsample":
-        own |= {"factor": job.factor} if job.size is None else {"size": list(job.size)}
-        own |= {"antialias": _kernel(job.antialias)}
-    elif job.task == "inpaint" and job.mask == NAN:
-        own |= {"mask": NAN}
     limits = list(job.data_range) if isinstance(job.data_range, tuple) else job.data_range
-    return own | {"data_range": limits, "device": job.device or "cpu", "seed": job.seed}
+    return problem_settings(job.problem) | {"data_range": limits, "device": job.device or "cpu", "seed": job.seed}
+
+
+def problem_settings(problem: Problem) -> dict[str, Any]:
+    """The settings of a problem, but for a mask that is a file."""
+    kind, sigma = parse_sigma(problem.sigma)
+    record: dict[str, Any] = {"sigma": f"{sigma:.17g}%" if kind == "percent" else sigma}
+    for name, value in problem.options.items():
+        if value is not None:
+            record[name] = _kernel(list(value) if isinstance(value, tuple) else value)
+    return record | ({"mask": NAN} if problem.mask == NAN else {})
 
 
 def fingerprints(job: Job) -> dict[str, dict[str, str]]:
@@ -48,8 +50,8 @@ def fingerprints(job: Job) -> dict[str, dict[str, str]]:
 
 def _files(job: Job) -> dict[str, dict[str, str]]:
     files = {"input": {"path": str(job.image), "sha256": digest(job.image)}}
-    if job.task == "inpaint" and isinstance(job.mask, Path):
-        files["mask"] = _named(job.mask)
+    if "mask" in job.inputs:
+        files["mask"] = _named(job.inputs["mask"])
     if job.model is not None:
         files["model"] = _named(job.model)
     return files
@@ -65,9 +67,9 @@ def write(stage: Stage, job: Job, outcome: Outcome, *, inputs: dict[str, dict[st
     record = {
         "slir": KIND,
         "version": VERSION,
-        "task": job.task,
+        "task": job.problem.task.name,
         "settings": settings(job),
-        **({"psf_made_by": job.made_by} if job.task == "deblur" and job.made_by else {}),
+        **({"psf_made_by": job.made_by} if job.made_by else {}),
         **files,
         "output": {"path": stage.target.name, "sha256": digest(stage.output)},
         **({"error_map": _made_maps(stage, ERROR_MAPS)} if job.error_map else {}),
@@ -121,21 +123,21 @@ class Sidecar:
         mask = own.pop("mask", None)
         if "mask" in record:
             mask = self._place("mask")
-        limits, size = own.pop("data_range"), own.pop("size", None)
+        limits, device, seed = own.pop("data_range"), own.pop("device"), own.pop("seed")
+        options = {name: _array(value) for name, value in own.items()}
         try:
             job = Job(
-                task=record["task"],
+                Problem(record["task"], mask=mask, **options),
                 image=self._place("input"),
                 output=self.output if output is None else output,
-                mask=mask,
                 model=self._place("model") if "path" in record["model"] else None,
                 data_range=tuple(limits) if isinstance(limits, list) else limits,
+                device=device,
+                seed=seed,
                 made_by=record.get("psf_made_by", ""),
                 threads=record["made"]["threads"],
                 error_map="error_map" in record,
-                size=None if size is None else (int(size[0]), int(size[1])),
                 interval=record.get("interval", {}).get("percent"),
-                **{name: _array(value) for name, value in own.items()},
             )
             settings(job)  # which looks at them all
             return job
@@ -168,7 +170,7 @@ class Sidecar:
 
     def differs(self, job: Job) -> str | None:
         """Why the output beside it is not what `job` would make; None where it is. Hashes are taken only as needed."""
-        if self.record["task"] != job.task:
+        if self.record["task"] != job.problem.task.name:
             return f"was made to {self.record['task']}"
         then, now = self.record["settings"], json.loads(json.dumps(settings(job)))
         for name in sorted({*then, *now}):
@@ -322,6 +324,8 @@ def _kernel(value: Any) -> Any:
 
 
 def _array(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(value)
     if isinstance(value, dict) and "kernel" in value:
         return np.array([[float(number) for number in row.split()] for row in value["kernel"]])
     return value

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from slir import tasks
 from slir.compute import pick_device
 from slir.errors import InputError, SlirWarning
 from slir.estimator.tiling import Piece, cut, scaled, tile_side
@@ -26,11 +25,13 @@ from slir.files.warning_log import about_plane
 from slir.io import Picture, Sink, Source
 from slir.model import Model
 from slir.noise import estimate_sigma
-from slir.operators import Downsample, Identity, Mask, Operator
-from slir.outcome import UNTOUCHED, Uncertainty
+from slir.operators import Mask, Operator
+from slir.outcome import UNTOUCHED, Result, Uncertainty
 from slir.preprocessing.arrays import DataRange
 from slir.preprocessing.treatment import Restored, Treatment, sample
 from slir.preprocessing.windows import Decision, RestoredWindow, decide_once, restore_window
+from slir.problem import Problem
+from slir.restoration import Info, Settings, explain_pixel, restore_image
 
 if TYPE_CHECKING:
     from slir.trust.explain import Explanation
@@ -48,39 +49,25 @@ Missing = Callable[[slice, slice], np.ndarray]
 class Work:
     """What to do to each plane.
 
-    whole: (picture, settings) -> `slir.tasks.Result`, for planes that fit into memory.
-    task: "denoise", "deblur", "upsample" or "inpaint". own: that task's arguments, as `slir.tasks` names them, but for
-    the mask. missing: (rows, cols) -> where pixels of a window are missing; None where NaN says it.
-    sigma, data_range, model, device, seed: as for every task.
+    problem: of a whole scale, its sigma "auto", "poisson-gaussian" or in pixel values.
+    missing: (rows, cols) -> where pixels of a window are missing; None where NaN says it.
+    data_range, model, device, seed: as for every task.
     observe: called as observe(plane, image) after each stage. keep: called as keep(plane, result) with the `Result` of
     each. Both are for planes that fit into memory.
     errors: called as errors(plane, uncertainty, window) with the `slir.outcome.Uncertainty` of each plane, or of each
     window of it (None: all). level: of its intervals, between 0 and 1; None for none.
     """
 
-    whole: Callable[[Picture, dict[str, Any]], Any]
-    task: str
-    own: dict[str, Any]
-    sigma: float | str
+    problem: Problem
     data_range: DataRange
     missing: Missing | None = None
     model: Model | None = None
     device: str | None = None
     seed: int = 0
     observe: Callable[[int, np.ndarray], None] | None = None
-    keep: Callable[[int, tasks.Result], None] | None = None
+    keep: Callable[[int, Result], None] | None = None
     errors: Callable[[int, Uncertainty, Window | None], None] | None = None
     level: float | None = None
-
-    @property
-    def factor(self) -> int:
-        return self.own["factor"] if self.task == "upsample" else 1
-
-    def operator(self, size: tuple[int, int]) -> Operator:
-        """B, but for inpainting, where every window has its own."""
-        if self.task == "deblur":
-            return tasks.blur(self.own["psf"], self.own["border"], size)
-        return Downsample(**self.own, border="reflect") if self.task == "upsample" else Identity()
 
     def blank(self, pixels: np.ndarray, rows: slice, cols: slice) -> np.ndarray:
         """(h, w) true where pixels of a window are missing."""
@@ -121,7 +108,7 @@ def restore_file(source: Source, sink: Sink, work: Work, progress: Progress | No
 
 def is_cut(size: tuple[int, int], work: Work) -> bool:
     """Whether planes of this size are restored by windows."""
-    return size[0] * size[1] * work.factor**2 > LARGE and not _tied(work)
+    return size[0] * size[1] * work.problem.factor**2 > LARGE and not _tied(work)
 
 
 def explain(source: Source, plane: int, work: Work, at: tuple[int, int], *, k: int) -> Explanation:
@@ -129,18 +116,23 @@ def explain(source: Source, plane: int, work: Work, at: tuple[int, int], *, k: i
     picture = source.read(plane)
     missing = work.blank(picture.pixels, slice(None), slice(None))
     settings: dict[str, Any] = {"data_range": work.data_range, "channel_axis": picture.channel_axis}
-    if work.task == "inpaint":
-        pixels: Any = tasks.blanked(picture.pixels, missing, picture.channel_axis)
-        return tasks.explain_pixel(
-            pixels, lambda shape: Mask(missing), work.sigma, at, k=k, model=work.model, **settings
-        )
-    pixels, sigma = _filled(picture.pixels, missing, settings), _noise_beside(picture, missing, work)
-    return tasks.explain_pixel(pixels, work.operator, sigma, at, k=k, model=work.model, **settings)
+    pixels, problem = _of_plane(picture, missing, work, settings)
+    return explain_pixel(pixels, problem, at, k=k, model=work.model, **settings)
+
+
+def _of_plane(
+    picture: Picture, missing: np.ndarray, work: Work, settings: dict[str, Any]
+) -> tuple[np.ndarray, Problem]:
+    """A plane without holes, and the problem with what is known of it: the mask, or the noise beside the holes."""
+    if work.problem.task.masked:
+        return picture.pixels, work.problem.replace(mask=missing)
+    sigma = _noise_beside(picture, missing, work)
+    return _filled(picture.pixels, missing, settings), work.problem.replace(sigma=sigma)
 
 
 def _tied(work: Work) -> bool:
     """Whether far pixels depend on each other, so that no window can be restored alone."""
-    circular = work.own.get("border") == "circular"
+    circular = work.problem.options.get("border") == "circular"
     return circular or (work.model is not None and work.model.splitting == "admm")
 
 
@@ -156,22 +148,19 @@ def restore_whole(
         "device": work.device,
         "rng": work.seed,
     }
-    filled = picture
-    if work.task != "inpaint":
-        filled = replace(picture, pixels=_filled(picture.pixels, missing, settings))
-    wanted = "stats" if work.keep is None and work.errors is None else True
-    sigma = _noise_beside(picture, missing, work)
-    asked = {"sigma": sigma, "model": work.model, "progress": progress or False, "return_info": wanted}
+    pixels, problem = _of_plane(picture, missing, work, settings)
     look = None if work.observe is None else partial(work.observe, plane)
-    result = work.whole(filled, {**settings, **asked, "observe": look})
+    info: Info = "stats" if work.keep is None and work.errors is None else True
+    asked: dict[str, Any] = {"model": work.model, "progress": progress or False, "observe": look, "return_info": info}
+    result = restore_image(pixels, problem, Settings(**settings, **asked))
     if work.keep is not None:
         work.keep(plane, result)
-    gone = np.zeros_like(missing) if work.task == "inpaint" else missing
+    gone = np.zeros_like(missing) if work.problem.task.masked else missing
     if work.errors is not None:
         uncertainty = Uncertainty.of(result.outlook, result.image, work.level, result.calibrated)
-        work.errors(plane, uncertainty.each(lambda own: _emptied(own, gone, work.factor)), None)
-    pixels = _emptied(result.image, gone, work.factor)
-    sink.write(picture.with_pixels(pixels, alpha=_alpha(picture, work)), plane=plane)
+        work.errors(plane, uncertainty.each(lambda own: _emptied(own, gone, work.problem.factor)), None)
+    emptied = _emptied(result.image, gone, work.problem.factor)
+    sink.write(picture.with_pixels(emptied, alpha=_alpha(picture, work)), plane=plane)
     return result.stats.get("sigma"), result.stats.get("residual")
 
 
@@ -179,14 +168,14 @@ def _by_windows(source: Source, plane: int, sink: Sink, work: Work, progress: Pr
     """A plane that need not fit into memory."""
     windows = Windows(source, plane, work, errors=work.errors is not None)
     lead = windows.decision.treatment.model_for(windows.decision.operator, windows.device)
-    side = tile_side(lead, windows.device, source.size, work.operator(source.size))
+    side = tile_side(lead, windows.device, source.size, work.problem.operator(source.size))
     pieces = pieces_of(source.size, work, lead, side)
     found = []
     for number, piece in enumerate(pieces):
         if progress is not None:
             progress(number, len(pieces), "restoring")
         part = windows.restored(piece)
-        rows, cols = scaled(piece.own, work.factor)
+        rows, cols = scaled(piece.own, work.problem.factor)
         sink.write(part.picture, plane=plane, rows=rows, cols=cols)
         if work.errors is not None:
             work.errors(plane, part.uncertainty or Uncertainty(), (rows, cols))
@@ -198,7 +187,7 @@ def _by_windows(source: Source, plane: int, sink: Sink, work: Work, progress: Pr
 
 def pieces_of(size: tuple[int, int], work: Work, lead: Model, side: int) -> list[Piece]:
     """The windows of a plane, row by row. lead: the model that does most of the work."""
-    return list(cut(size, work.operator(size), lead, side))
+    return list(cut(size, work.problem.operator(size), lead, side))
 
 
 def summed(found: Sequence[np.ndarray], pieces: Sequence[Piece], work: Work, spans: Sequence[float]) -> tuple[Any, Any]:
@@ -206,11 +195,10 @@ def summed(found: Sequence[np.ndarray], pieces: Sequence[Piece], work: Work, spa
     pixels = [float(np.prod(_sides(piece.own))) for piece in pieces]
     squares = np.sum([np.square(own) * count for own, count in zip(found, pixels)], axis=0)
     sigmas, residuals = np.sqrt(squares / sum(pixels))
-    if work.task != "denoise":
-        restored = Restored([], list(sigmas / spans), list(residuals / spans), [])
-        treatment = Treatment(tuple(sigmas / spans), estimated=isinstance(work.sigma, str))
-        for text in treatment.doubts(restored, Mask(np.zeros((1, 1), bool)), spans):
-            warnings.warn(text, SlirWarning, stacklevel=5)
+    restored = Restored([], list(sigmas / spans), list(residuals / spans), [])
+    treatment = Treatment(tuple(sigmas / spans), estimated=isinstance(work.problem.sigma, str))
+    for text in treatment.doubts(restored, work.problem.operator(), spans):
+        warnings.warn(text, SlirWarning, stacklevel=5)
     return (sigmas, residuals) if len(sigmas) > 1 else (sigmas[0], residuals[0])
 
 
@@ -241,14 +229,14 @@ class Windows:
 
     def _decided(self) -> Decision:
         blocks, holes = zip(*(self._block(window) for window in sample(self.source.size)))
-        operator, missing = self.work.operator(self.source.size), np.concatenate(holes)
+        operator, missing = self.work.problem.operator(self.source.size), np.concatenate(holes)
         blind = bool(missing.all())
-        if self.work.task == "inpaint":
+        if self.work.problem.task.masked:
             operator = Mask(np.zeros_like(missing) if blind else missing)
         told: dict[str, Any] = {"data_range": self.work.data_range, "channel_axis": self.axis, "device": self.device}
         pixels = np.concatenate(blocks)
         told |= {"model": self.work.model, "blind": blind}
-        return decide_once(pixels, operator, self.work.sigma, **told)
+        return decide_once(pixels, operator, self.work.problem.sigma, **told)
 
     def _block(self, window: Window) -> tuple[np.ndarray, np.ndarray]:
         """Pixels of a window, an inconspicuous value where they are missing; and where that is."""
@@ -266,18 +254,18 @@ class Windows:
             alpha=None if picture.alpha is None else picture.alpha[piece.within],
         )
         nothing = np.zeros((2, 3 if self.source.colour else 1))
-        factor = self.work.factor
+        factor = self.work.problem.factor
         within = scaled(piece.within, factor)
         blank = np.zeros((*_sides(within), *picture.pixels.shape[2:]), np.float32) if self.errors else None
         if self._is_done(missing[piece.within]):
             untouched = self.decision.treatment.leaves(self.decision.operator)
-            if blank is not None and self.work.task != "inpaint":
+            if blank is not None and not self.work.problem.task.masked:
                 blank = _emptied(blank, missing[piece.within], factor)
             return Part(own, nothing, self._exact(own.pixels, blank, UNTOUCHED if untouched else ""))
         alpha = _alpha(picture, self.work)
         alpha = None if alpha is None else alpha[within]
         if missing.all():
-            if self.work.task == "inpaint":
+            if self.work.problem.task.masked:
                 sides = "×".join(str(side) for side in missing.shape)
                 remedy = "Crop the image around the hole, or make it smaller first."
                 raise InputError("mask", f"leave known pixels in every window of {sides}", "true in one", remedy)
@@ -296,7 +284,7 @@ class Windows:
 
     def _is_done(self, missing: np.ndarray) -> bool:
         """Whether the pixels that a piece answers for are to stay as they are."""
-        if self.work.task == "inpaint":
+        if self.work.problem.task.masked:
             return not any(self.decision.treatment.sigmas) and not missing.any()
         return self.decision.treatment.leaves(self.decision.operator)
 
@@ -310,7 +298,7 @@ class Windows:
 
     def _without_holes(self, picture: Picture, missing: np.ndarray, piece: Piece) -> tuple[np.ndarray, Operator]:
         """All that is seen of a piece with its holes filled in, and B for it, which for inpainting tells of these."""
-        if self.work.task == "inpaint":
+        if self.work.problem.task.masked:
             return covered(picture.pixels, missing), Mask(missing)
         assert piece.operator is not None  # `_tied` has seen to it
         return _filled(picture.pixels, missing, {**self._settings, "device": self.work.device}), piece.operator
@@ -320,8 +308,8 @@ class Windows:
         filled, operator = self._without_holes(picture, missing, piece)
         asked: dict[str, Any] = {"errors": self.errors, "level": self.work.level}
         whole = restore_window(filled, operator, self.decision, **asked, **self._told)
-        if self.work.task != "inpaint":
-            empty = partial(_emptied, missing=missing, factor=self.work.factor)
+        if not self.work.problem.task.masked:
+            empty = partial(_emptied, missing=missing, factor=self.work.problem.factor)
             uncertainty = None if whole.uncertainty is None else whole.uncertainty.each(empty)
             return replace(whole, pixels=empty(whole.pixels), uncertainty=uncertainty)
         if whole.found[0].any():
@@ -344,15 +332,15 @@ def _filled(pixels: np.ndarray, missing: np.ndarray, settings: dict[str, Any]) -
     """Missing pixels filled in, so that what is to be restored has no holes."""
     if not missing.any() or missing.all():
         return covered(pixels, missing)
-    return tasks.inpaint(pixels, missing, **settings)
+    return restore_image(pixels, Problem("inpaint", mask=missing), Settings(**settings))
 
 
 def _noise_beside(picture: Picture, missing: np.ndarray, work: Work) -> float | str:
     """σ as it was asked for; but where holes of a grey plane are filled in, found beside them: what fills them has
     none."""
     holed = missing.any() and not missing.all()
-    if work.sigma != "auto" or work.task == "inpaint" or picture.channel_axis is not None or not holed:
-        return work.sigma
+    if work.problem.sigma != "auto" or picture.channel_axis is not None or not holed:
+        return work.problem.sigma
     return estimate_sigma(torch.from_numpy(covered(picture.pixels, missing).astype(np.float64)))
 
 
@@ -369,12 +357,12 @@ def _alpha(picture: Picture, work: Work) -> np.ndarray | None:
 
     A coarse pixel covers its factor × factor fine ones; with a Gaussian or a kernel it sits on the first of them.
     """
-    alpha, factor = picture.alpha, work.factor
+    alpha, factor = picture.alpha, work.problem.factor
     if alpha is None or factor == 1:
         return alpha
     from scipy.ndimage import map_coordinates
 
-    shift = (factor - 1) / 2 if isinstance(work.own.get("antialias"), str) else 0.0
+    shift = (factor - 1) / 2 if work.problem.centred else 0.0
     places = [(np.arange(side * factor) - shift) / factor for side in alpha.shape]
     grid = np.meshgrid(*places, indexing="ij")
     values = map_coordinates(alpha.astype(np.float64), grid, order=1, mode="nearest")

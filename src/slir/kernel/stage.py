@@ -12,7 +12,7 @@ from torch import Tensor
 from slir.estimator.state import State
 from slir.kernel.network import MULTIPLE, PATCH, STRIDE, KernelNetwork
 from slir.model import ImageQuadratic
-from slir.operators import Blur, Identity, Mask
+from slir.operators import Blur
 from slir.patches import PatchGrid
 from slir.recipes import ROUNDING
 from slir.trust.spread import box
@@ -65,10 +65,10 @@ class KernelStage:
 
     def level(self, state: State) -> float | Tensor:
         """The noise level of x that the network is told: a number, one a channel, or one a pixel."""
-        if isinstance(state.operator, Identity):
+        if state.operator.is_identity:
             return state.sigma
         level = self.scheduled(state)
-        if isinstance(state.operator, Mask):  # what is known keeps its own noise
+        if state.operator.missing is not None:  # what is known keeps its own noise
             known = torch.clamp(torch.as_tensor(state.sigma), max=level)
             return torch.where(state.operator.missing.to(state.x.device), torch.as_tensor(level), known)
         return level
@@ -118,7 +118,7 @@ class KernelStage:
     @torch.no_grad()
     def residual(self, state: State) -> Tensor:
         """About (BᵀB + qI)⁻¹Bᵀ(y − Bx), q = λσ²/level²: what y still says, brought back to where it belongs."""
-        if isinstance(state.operator, Identity | Mask):
+        if state.operator.is_identity or state.operator.missing is not None:
             return torch.zeros_like(state.x)
         sigma = float(torch.as_tensor(state.sigma).mean())
         back = state.operator.adjoint(state.y - state.operator.forward(state.x))

@@ -8,6 +8,9 @@ from slir.operators.identity import Identity
 from slir.operators.linear import Linear
 from slir.operators.mask import Mask
 
+KINDS: dict[str, type[Operator]] = {"identity": Identity, "blur": Blur, "downsample": Downsample, "mask": Mask}
+"""Operators with a task of their own, by the kind that `describe` gives."""
+
 __all__ = [
     "Operator",
     "adjoint_error",

@@ -38,6 +38,21 @@ class Operator(ABC):
     scale: int = 1
     """How many pixels of x a pixel of y stands for, along each axis."""
 
+    task: str = "other"
+    """The task that undoes it."""
+
+    is_identity: bool = False
+    """Whether B = I."""
+
+    keeps_constants: bool = False
+    """Whether an image of one value is seen as that value, wherever it is seen."""
+
+    missing: Tensor | None = None
+    """(h, w) bool, true where y shows nothing of x; None where it shows something everywhere."""
+
+    psf: Tensor | None = None
+    """What one bright pixel becomes, where it is the same for all."""
+
     recordable: bool = False
     """Whether, on a GPU, applying B or its inverse hint once more only launches the same work once more."""
 
@@ -77,6 +92,16 @@ class Operator(ABC):
         """About (weight·BᵀB + ridge·I + smooth·∇ᵀ∇)⁻¹, symmetric and positive definite, on images like this one. None
         where nothing cheap is known."""
         return None
+
+    @property
+    def shows_picture(self) -> bool:
+        """Whether y looks like a picture, so that its noise can be told from it."""
+        return self.keeps_constants and self.missing is None
+
+    @property
+    def calibration(self) -> str:
+        """The name under which the errors of a learnt kernel are calibrated. Any linear map is undone as a blur is."""
+        return "deblur"
 
     def constants(self) -> list[Tensor]:
         """What a recording of B reads besides its input, and so has to keep."""

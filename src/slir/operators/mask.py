@@ -22,6 +22,9 @@ class Mask(Operator):
     reach = 0
     recordable = True
     shareable = True
+    task = calibration = "inpaint"
+    keeps_constants = True
+    missing: Tensor
 
     def __init__(self, missing: Tensor | np.ndarray):
         missing = torch.as_tensor(np.asarray(missing) if not isinstance(missing, Tensor) else missing)

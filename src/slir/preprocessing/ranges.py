@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from slir.operators import Blur, Downsample, Identity, Mask, Operator
+from slir.operators import Operator
 from slir.preprocessing.arrays import Canvas
 
 Groups = tuple[tuple[int, ...], ...]
@@ -46,7 +46,7 @@ PIXELS = 2**16
 
 def stretchable(operator: Operator, dtype: np.dtype) -> bool:
     """Whether a picture may be stretched: B leaves constants as they are, and there is room between integers."""
-    return isinstance(operator, Identity | Blur | Downsample | Mask) and dtype.itemsize > 1
+    return operator.keeps_constants and dtype.itemsize > 1
 
 
 def black_at_zero(frame: Canvas) -> Canvas:
@@ -129,12 +129,12 @@ def camera_offset(frame: Canvas, array: np.ndarray, quiet: Sequence[bool]) -> li
 
 def _reach(operator: Operator) -> float:
     """How far away, counted in what is left of the range, a pixel may lie."""
-    return OUTLYING if isinstance(operator, Blur | Downsample) else np.inf
+    return OUTLYING if operator.reach > 0 else np.inf
 
 
 def _known(array: np.ndarray, operator: Operator) -> np.ndarray:
     """The pixels that a mask leaves, (n,) or (n, C); all of them elsewhere."""
-    if isinstance(operator, Mask) and operator.missing.shape == array.shape[:2]:
+    if operator.missing is not None and operator.missing.shape == array.shape[:2]:
         return array[~operator.missing.cpu().numpy()]
     return array
 

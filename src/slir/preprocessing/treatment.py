@@ -14,10 +14,9 @@ from torch import Tensor
 from slir.defaults import default_model
 from slir.errors import InputError, SlirError, SlirWarning, is_finite
 from slir.estimator.loop import Restoration
-from slir.families import task_of
 from slir.model import Model
 from slir.noise import estimate_poisson_gaussian, estimate_sigma
-from slir.operators import Identity, Mask, Operator
+from slir.operators import Mask, Operator
 from slir.preprocessing import colour
 from slir.preprocessing.arrays import Canvas
 from slir.preprocessing.ranges import Groups, black_at_zero, camera_offset, far_away, stretched
@@ -71,7 +70,7 @@ class Treatment:
 
     def leaves(self, operator: Operator) -> bool:
         """Whether there is nothing to do: no noise, and nothing else between y and x."""
-        return isinstance(operator, Identity) and not self.evened and not any(self.sigmas)
+        return operator.is_identity and not self.evened and not any(self.sigmas)
 
     def model_for(self, operator: Operator, device: torch.device) -> Model:
         """The model that restores an operator's planes, on a device."""
@@ -101,7 +100,7 @@ class Treatment:
 
         More noise than σ says is told by `decide`. Less is no mistake: a larger σ smooths more.
         """
-        denoising = isinstance(operator, Identity)
+        denoising = operator.is_identity
         if check is not None:
             return [text for fault, text in check.faults.items() if fault not in ("sigma too small", "sigma too large")]
         for sigma, residual, span in zip(self.sigmas, restored.residuals, spans):
@@ -131,11 +130,11 @@ class Treatment:
         if self.grey and same(planes[:3]):
             once = one(planes[0], self.model_for(operator, planes[0].device), noises[0], 0)
             outcomes += [once] * 3
-        elif self.joint and (any(noises[:3]) or not isinstance(operator, Identity)):
+        elif self.joint and (any(noises[:3]) or not operator.is_identity):
             together = one(torch.stack(planes[:3]), self.model_for(operator, planes[0].device), list(noises[:3]), 0)
             outcomes += together.channels()
         for number, (plane, noise) in list(enumerate(zip(planes, noises)))[len(outcomes) :]:
-            if noise == 0 and isinstance(operator, Identity):  # one of several that has no noise, so is as it should be
+            if noise == 0 and operator.is_identity:  # one of several that has no noise, so is as it should be
                 outcomes.append(Restoration(plane, residual=0.0, error=torch.zeros_like(plane)))
                 continue
             outcomes.append(one(plane, self.model_for(operator, plane.device), noise, number))
@@ -168,7 +167,7 @@ def settle(
     black = sigma == POISSON_GAUSSIAN
     frame = black_at_zero(frame) if black else frame
     seen, shown = _sampled_array(array, frame.channel_axis), operator
-    if isinstance(operator, Mask) and not blind:
+    if operator.missing is not None and not blind:
         missing = sampled([operator.missing])[0]
         blind = bool(missing.all())
         shown = operator if blind else Mask(missing)
@@ -191,7 +190,7 @@ def settle(
     if groups != together and model is None:  # what is restored by itself has a range of its own
         own, planes = fitted(groups)
         treatment = decide(planes, shown, sigma, own.spans, model, colours=colours)
-    if told is not None and told > 0 and not isinstance(operator, Mask):
+    if told is not None and told > 0 and operator.shows_picture:
         _check_noise(planes, treatment.sigmas, own.spans)
     noise = [even.stabiliser for even in treatment.evened]
     quiet = [own.gain > 0 and own.variance <= ROUNDING**2 for own in noise]
@@ -236,7 +235,7 @@ def same(planes: Sequence[Tensor]) -> bool:
 
 def without_holes(planes: list[Tensor], operator: Operator) -> list[Tensor]:
     """Planes with their holes filled in, as these would be edges that all of them share."""
-    if not isinstance(operator, Mask) or operator.missing.shape != planes[0].shape:
+    if operator.missing is None or operator.missing.shape != planes[0].shape:
         return planes
     return [operator.guess(plane) for plane in planes]
 
@@ -256,7 +255,7 @@ def check_model(model: Model, operator: Operator, sigmas: tuple[float, ...], spa
     warns of another."""
     learnt = model.made_for.get("family", model.made_for)
     its, ours = learnt.get("operator", {}), operator.describe()
-    task, asked_for = learnt.get("kind"), task_of(operator)
+    task, asked_for = learnt.get("kind"), operator.task
     if its.get("kind", ours["kind"]) != ours["kind"] or (task not in (None, asked_for) and asked_for != "other"):
         remedy = "Fit one with slir.fit(images, task=...) or slir.fit(images, operator=...), or pass none."
         raise InputError(
@@ -265,7 +264,7 @@ def check_model(model: Model, operator: Operator, sigmas: tuple[float, ...], spa
     if learnt.get("factor", operator.scale) != operator.scale:
         remedy = f"Fit one with slir.fit(images, task='upsample', factor={operator.scale})."
         raise InputError("model", f"be learnt for the factor {operator.scale}", f"for {learnt['factor']}", remedy)
-    if ours["kind"] != "mask" and its and its != ours:
+    if operator.missing is None and its and its != ours:
         advice = "The model was learnt for another PSF, filter or border than the one given; fit one for this."
         warnings.warn(advice, SlirWarning, stacklevel=7)
     own, asked = learnt.get("sigma"), max(sigmas)
@@ -305,7 +304,7 @@ def _evened(sigma: float | str, planes: list[Tensor], operator: Operator) -> tup
     """How to even out the noise of each plane, where that is asked for."""
     if sigma != POISSON_GAUSSIAN:
         return ()
-    if not isinstance(operator, Identity):
+    if not operator.is_identity:
         remedy = f"Denoise first with sigma={POISSON_GAUSSIAN!r}, then restore with a third of the sigma found there."
         raise InputError("sigma", "be 'auto' or a number, except to denoise", repr(sigma), remedy)
     found = [estimate_poisson_gaussian(plane) for plane in planes]

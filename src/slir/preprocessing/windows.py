@@ -42,7 +42,7 @@ class Decision:
 
     def light(self) -> Decision:
         """The same to be sent around: without the model, and without the sample's mask."""
-        operator = Mask(np.zeros((1, 1), bool)) if isinstance(self.operator, Mask) else self.operator
+        operator = Mask(np.zeros((1, 1), bool)) if self.operator.missing is not None else self.operator
         return replace(self, operator=operator, treatment=replace(self.treatment, model=None))
 
     def with_model(self, model: Model | None) -> Decision:

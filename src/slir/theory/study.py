@@ -12,7 +12,7 @@ from torch import Tensor
 from slir.bank import image_hash
 from slir.descriptors import DctDescriptor
 from slir.errors import InputError
-from slir.families import family_from, task_of
+from slir.families import family_from
 from slir.fitting import checked_sigma
 from slir.losses import Squared
 from slir.model import Model, Prior, Stage
@@ -107,7 +107,7 @@ def report(
     if len(curves.n) == 1:
         notes.append("Two images cannot tell what more images would bring; three are the least.")
     return Report(
-        task=task_of(operator),
+        task=operator.task,
         operator=operator.describe(),
         sigma=sigma,
         size=size,

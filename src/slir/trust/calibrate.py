@@ -18,7 +18,6 @@ from slir.estimator.loop import advance, begin, finished, gives_errors, per_chan
 from slir.families import Family
 from slir.fitting import family_for
 from slir.model import Model
-from slir.operators import Mask
 from slir.preprocessing.arrays import clean_picture, grey_plane
 from slir.preprocessing.treatment import check_model
 from slir.recipes import ROUNDING
@@ -183,7 +182,7 @@ def _restored(
         state, _ = advance(state, stage, errors=gives_errors(model, number))
     counted = torch.zeros(clean.shape[-2:], dtype=torch.bool, device=device)
     operator.crop(counted, (y.shape[-2], y.shape[-1]))[:] = True
-    if isinstance(operator, Mask) and sigma <= ROUNDING:
+    if operator.missing is not None and sigma <= ROUNDING:
         counted &= operator.missing.to(device)
     return clean, raw_error(state, model), finished(state, model).x - clean, counted, sigma
 

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from slir.noise import estimate_sigma
-from slir.operators import Blur, Downsample, Identity, Operator
+from slir.operators import Operator
 from slir.recipes import ROUNDING
 from slir.trust.spectra import SCALES, find_width
 
@@ -79,12 +79,12 @@ def judge(
 
     >>> judge(y, Blur(psf), slir.restore(y, Blur(psf), model, sigma=0.01).x, 0.01, span=255).words
     """
-    noise = estimate_sigma(y) if isinstance(operator, Identity | Blur | Downsample) else 0.0
-    width = find_width(y, operator.psf) if isinstance(operator, Blur) else None
+    noise = estimate_sigma(y) if operator.shows_picture else 0.0
+    width = find_width(y, operator.psf) if operator.psf is not None else None
     left = _left_over(y, operator, x)
     faults: dict[str, str] = {}
     if sigma > 0 and noise > 0:
-        faults |= _noise_fault(noise, sigma, span, 0.0 if isinstance(operator, Blur) else TEXTURE, estimated)
+        faults |= _noise_fault(noise, sigma, span, TEXTURE if operator.psf is None else 0.0, estimated)
     if width is not None and width.gain > WIDTH_GAIN + WIDTH_SHARE * width.misfit:
         faults |= _width_fault(width.scale)
     if left is not None:
@@ -106,10 +106,10 @@ def _residual_faults(
     left: _LeftOver, operator: Operator, sigma: float, span: float, *, known: set[str], estimated: bool
 ) -> dict[str, str]:
     """What the residual alone tells, beyond the faults that are known and that it follows from."""
-    faults = _clipping_fault(left, max(sigma, ROUNDING)) if isinstance(operator, Blur) else {}
+    faults = _clipping_fault(left, max(sigma, ROUNDING)) if operator.psf is not None else {}
     # Without noise the prior still weighs as if there were that of rounding, and leaves over as much, along edges.
     level = max(sigma, 4 * ROUNDING)
-    much = left.power > UNEXPLAINED * level**2 and not isinstance(operator, Identity)
+    much = left.power > UNEXPLAINED * level**2 and not operator.is_identity
     if much and not known & {"sigma too small", "psf too wide", "psf too narrow"}:
         faults["unexplained"] = unexplained(left.power**0.5 * span, sigma * span, estimated=estimated)
     coloured = left.power > level**2 / 2 and left.correlation > CORRELATED
