@@ -91,11 +91,11 @@ def plain(text):
 
 def test_help_lists_the_commands():
     text = plain(run("--help").stdout)
-    for name in ("denoise", "deblur", "upsample", "inpaint", "fit", "bench", "demo"):
+    for name in ("denoise", "deblur", "upsample", "inpaint", "fit", "demo"):
         assert re.search(rf"\b{name}\b", text)
 
 
-@pytest.mark.parametrize("words", ["denoise", "deblur", "upsample", "inpaint", "fit", "demo", "bench paper"])
+@pytest.mark.parametrize("words", ["denoise", "deblur", "upsample", "inpaint", "fit", "demo"])
 def test_help_of_every_command_shows_an_example(words):
     text = plain(run(*words.split(), "--help").stdout)
     assert re.search(rf"Examples?:\s+slir {words} ", text)
@@ -530,7 +530,7 @@ def test_fit_refuses_what_it_cannot_learn_from(folder, tmp_path, fitted):
     assert "exists already" in fails("fit", folder, *out, "--task", "denoise")
 
 
-# --- demo and bench ------------------------------------------------------------------------------------------------
+# --- demo ----------------------------------------------------------------------------------------------------------
 
 
 def test_demo_prints_its_rows(tmp_path, monkeypatch):
@@ -545,22 +545,6 @@ def test_demo_prints_its_rows(tmp_path, monkeypatch):
     for part in ("20.17 dB", "29.50 dB", "1 min 15 s", "before.png, after.png"):
         assert part in lines[1]
     assert run("demo", "--out", tmp_path, "-q").output == ""
-
-
-def test_bench_hands_its_options_on(tmp_path, monkeypatch):
-    noted = []
-    monkeypatch.setitem(sys.modules, "slir.bench.paper", SimpleNamespace(main=lambda **named: noted.append(named)))
-    run("bench", "paper", "--data", tmp_path, "--out", tmp_path / "o", "--subset", "--table", "denoising", "--peers")
-    (named,) = noted
-    assert named == {
-        "data": tmp_path,
-        "out": tmp_path / "o",
-        "subset": "subset9",
-        "device": None,
-        "peers": True,
-        "tables": ["denoising"],
-        "progress": False,
-    }
 
 
 # --- small parts ---------------------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from typer.core import TyperGroup
 
 import slir
 from slir.cli import restore, show  # noqa: F401  (restore fills COMMANDS)
-from slir.cli.bench import bench_app
 from slir.cli.calibrate import calibrate
 from slir.cli.demo import demo
 from slir.cli.explain import explain
@@ -100,13 +99,21 @@ _add("Restore", *COMMANDS, rerun)
 _add("Learn and measure", fit, calibrate)
 app.add_typer(psf_app, name="psf", rich_help_panel="Learn and measure")
 _add("Learn and measure", info, explain, theory)
-app.add_typer(bench_app, name="bench", rich_help_panel="Learn and measure")
 app.command(rich_help_panel="Start here")(demo)
 _add("Start here", serve)
 
 
+def _add_plugins() -> None:
+    """Commands of other distributions, which name a typer application as an entry point of this group."""
+    from importlib.metadata import entry_points
+
+    for plugin in entry_points(group="slir.commands"):
+        app.add_typer(plugin.load(), name=plugin.name, rich_help_panel="Learn and measure")
+
+
 def main() -> None:
     """The entry point of the command line."""
+    _add_plugins()
     try:
         app(prog_name="slir")
     except OSError as error:

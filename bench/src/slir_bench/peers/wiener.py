@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from slir.bench.peers.base import Peer, require
-from slir.bench.peers.forward import edge_tapered
-from slir.bench.protocols import Case
+from slir_bench.peers.base import Peer, require
+from slir_bench.peers.forward import edge_tapered
+from slir_bench.protocols import Case
 
 
 class Wiener(Peer):

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from slir.bench.protocols import Case, Group
 from slir.estimator.loop import restore
 from slir.fitting import paper_model
 from slir.model import Model
 from slir.operators import Blur, Downsample, Identity, Mask, Operator
 from slir.recipes import sharper_deblurring
+from slir_bench.protocols import Case, Group
 
 
 def operator_of(case: Case) -> Operator:

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slir.bench.peers.base import Peer
-from slir.bench.peers.forward import edge_tapered
-from slir.bench.protocols import Case
+from slir_bench.peers.base import Peer
+from slir_bench.peers.forward import edge_tapered
+from slir_bench.protocols import Case
 
 
 def shrink(v: Tensor, beta: float, alpha: float, *, steps: int = 8) -> Tensor:

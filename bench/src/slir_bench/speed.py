@@ -1,6 +1,6 @@
 """`slir bench speed`: time, memory and PSNR against the number of pixels, beside other methods in the same run.
 
-Every figure comes from a process of its own (`slir.bench.probe`), so that peak memory is that of one restoration.
+Every figure comes from a process of its own (`slir_bench.probe`), so that peak memory is that of one restoration.
 Methods take turns on one picture after the other, so that what else the machine does falls on all alike. Pictures come
 in the order of what they cost, and each figure is written as soon as it is known. Compare figures of one run: as
 ratios.
@@ -9,6 +9,7 @@ ratios.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -17,9 +18,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from slir.bench.speed_tables import Measured, Record, Row, plot
 from slir.compute import pick_device
 from slir.errors import SlirError
+from slir_bench.speed_tables import Measured, Record, Row, plot
 
 SIDES = (256, 396, 512, 1024, 2048, 3464)
 """0.07 to 12 megapixels; 396×396 has as many pixels as 321×481."""
@@ -144,8 +145,9 @@ def _machine(device: str) -> dict[str, str | int]:
 
 def _probe(asked: dict) -> dict:
     """What a process of its own measures."""
-    command = [sys.executable, "-m", "slir.bench.probe", json.dumps(asked)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    command = [sys.executable, "-m", "slir_bench.probe", json.dumps(asked)]
+    seen = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(command, capture_output=True, text=True, env=seen)
     if done.returncode:
         raise SlirError(f"measuring {asked} failed: {done.stderr.strip().splitlines()[-1:]}")
     return json.loads(done.stdout.splitlines()[-1])

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from slir.bench.peers.base import Arrays, Peer
-from slir.bench.peers.scaleup import coupled_dictionaries, describe, paste, training_pairs
-from slir.bench.protocols import Case
+from slir_bench.peers.base import Arrays, Peer
+from slir_bench.peers.scaleup import coupled_dictionaries, describe, paste, training_pairs
+from slir_bench.protocols import Case
 
 
 class ANR(Peer):

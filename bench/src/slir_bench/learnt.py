@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from slir.bench.ours import operator_of, ours, restored
-from slir.bench.paper import measure
-from slir.bench.peers import PEERS
-from slir.bench.protocols import Case, Group
-from slir.bench.results import Results
 from slir.compute import pick_device
 from slir.defaults import default_model, shipped_hash
 from slir.model import Model
+from slir_bench.ours import operator_of, ours, restored
+from slir_bench.paper import measure
+from slir_bench.peers import PEERS
+from slir_bench.protocols import Case, Group
+from slir_bench.results import Results
 
 TABLES = ("deblurring", "upsampling", "denoising", "colour", "inpainting", "robustness")
 SHIPPED = "slir"

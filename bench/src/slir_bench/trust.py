@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from scipy.stats import spearmanr
 
-from slir.bench.learnt import Learnt
-from slir.bench.ours import operator_of
-from slir.bench.protocols import Case, Group, groups
-from slir.bench.results import write_whole
 from slir.compute import pick_device
 from slir.estimator.tiling import restore_tiled
 from slir.model import Model
 from slir.trust.calibrate import calibrate
 from slir.trust.spread import box
+from slir_bench.learnt import Learnt
+from slir_bench.ours import operator_of
+from slir_bench.protocols import Case, Group, groups
+from slir_bench.results import write_whole
 
 TABLES = ("deblurring", "denoising", "upsampling", "inpainting")
 LEVELS = (0.5, 0.8, 0.9, 0.95)

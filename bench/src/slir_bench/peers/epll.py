@@ -11,7 +11,7 @@ As in the authors' code, every pixel counts as covered by 64 patches, those near
 Schedules: β = (1, 4, 8, 16, 32)/σ² for denoising and 50·(1, 2, 4, …, 64) for the rest.
 
 D. Zoran, Y. Weiss, "From learning models of natural image patches to whole image restoration", ICCV, 2011. The authors'
-mixture was learnt from 2 million patches and has small means; `slir.bench.peers.mixture`, which learns ours,
+mixture was learnt from 2 million patches and has small means; `slir_bench.peers.mixture`, which learns ours,
 holds the means at zero.
 """
 
@@ -25,10 +25,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import fold, unfold
 
-from slir.bench.peers.base import Arrays, Peer
-from slir.bench.peers.forward import Forward, conjugate_gradients, first_guess
-from slir.bench.peers.mixture import Mixture, fit_mixture, patch_basis, sample_patches
-from slir.bench.protocols import Case
+from slir_bench.peers.base import Arrays, Peer
+from slir_bench.peers.forward import Forward, conjugate_gradients, first_guess
+from slir_bench.peers.mixture import Mixture, fit_mixture, patch_basis, sample_patches
+from slir_bench.protocols import Case
 
 SIDE = 8
 BLOCK = 1 << 16

@@ -14,8 +14,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from slir.bench.results import write_whole
 from slir.errors import InputError
+from slir_bench.results import write_whole
 
 QUARTER = 512
 """Side from which on the growth of time is fitted: below a quarter of a megapixel, starting counts."""

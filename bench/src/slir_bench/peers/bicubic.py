@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from slir.bench.peers.base import Peer
-from slir.bench.protocols import Case
+from slir_bench.peers.base import Peer
+from slir_bench.protocols import Case
 
 
 def keys(t: np.ndarray) -> np.ndarray:

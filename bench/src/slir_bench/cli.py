@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from slir.cli import options, show
+from slir.cli.app import Commands
 from slir.cli.progress import progress_bar
 
 Data = Annotated[Path, typer.Option(metavar="DIR", help="Folder with the data sets.")]
@@ -17,7 +18,13 @@ Peers = Annotated[bool, typer.Option("--peers", help="Run other methods on the s
 Tables = Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this table; may be given more than once.")]
 OUT = Path("bench-results")
 
-bench_app = typer.Typer(no_args_is_help=True, help="Measure slir against the paper and against other methods.")
+HELP = "Measure slir against the paper and against other methods."
+bench_app = typer.Typer(cls=Commands, no_args_is_help=True, help=HELP)
+
+
+def main() -> None:
+    """The entry point of `slir-bench`."""
+    bench_app(prog_name="slir-bench")
 
 
 @bench_app.callback()
@@ -42,7 +49,7 @@ def paper(
 
     Example: slir bench paper --data datasets --out bench-results --subset
     """
-    from slir.bench.paper import main
+    from slir_bench.paper import main
 
     part = "smoke" if smoke else "subset9" if subset else "all"
 
@@ -66,7 +73,7 @@ def learnt(
 
     Example: slir bench learnt --data datasets --out bench-results
     """
-    from slir.bench.learnt import main
+    from slir_bench.learnt import main
 
     part = "smoke" if smoke else "all" if full else "subset9"
     with progress_bar(quiet=quiet) as progress:
@@ -99,7 +106,7 @@ def trust(
 
     Example: slir bench trust --data datasets --out bench-results --subset
     """
-    from slir.bench.trust import main
+    from slir_bench.trust import main
 
     part = "smoke" if smoke else "subset9" if subset else "all"
 
@@ -129,8 +136,8 @@ def speed(
 
     Example: slir bench speed --quick --peers
     """
-    from slir.bench.speed import TASKS, main
     from slir.errors import InputError
+    from slir_bench.speed import TASKS, main
 
     for name in task or ():
         if name not in TASKS:
@@ -150,7 +157,7 @@ def correlation(
 
     Example: slir bench correlation --data datasets --out bench-results
     """
-    from slir.bench.figure import correlation_figure
+    from slir_bench.figure import correlation_figure
 
     with progress_bar(quiet=quiet) as progress:
         found = correlation_figure(data, out, images=images, progress=progress)

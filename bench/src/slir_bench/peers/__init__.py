@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from slir.bench.peers.anr import ANR
-from slir.bench.peers.base import MissingPackageError, Peer
-from slir.bench.peers.bicubic import Bicubic, Triangles
-from slir.bench.peers.biharmonic import Biharmonic
-from slir.bench.peers.bm3d import BM3D
-from slir.bench.peers.epll import EPLL
-from slir.bench.peers.hyper_laplacian import HyperLaplacian
-from slir.bench.peers.ksvd import KSVD
-from slir.bench.peers.tv import TotalVariation
-from slir.bench.peers.wiener import Wiener
 from slir.errors import InputError
+from slir_bench.peers.anr import ANR
+from slir_bench.peers.base import MissingPackageError, Peer
+from slir_bench.peers.bicubic import Bicubic, Triangles
+from slir_bench.peers.biharmonic import Biharmonic
+from slir_bench.peers.bm3d import BM3D
+from slir_bench.peers.epll import EPLL
+from slir_bench.peers.hyper_laplacian import HyperLaplacian
+from slir_bench.peers.ksvd import KSVD
+from slir_bench.peers.tv import TotalVariation
+from slir_bench.peers.wiener import Wiener
 
 PEERS: dict[str, type[Peer]] = {
     kind.name: kind

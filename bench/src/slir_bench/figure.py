@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from slir.bench.files import load_kernel
-from slir.bench.protocols import DEBLUR_SIGMA, train_images
-from slir.bench.results import write_whole
 from slir.fitting import paper_model
 from slir.io import Picture, write
 from slir.operators import Blur
 from slir.pictures import heatmap, side_by_side
 from slir.theory import bank_correlation, correlation_map
+from slir_bench.files import load_kernel
+from slir_bench.protocols import DEBLUR_SIGMA, train_images
+from slir_bench.results import write_whole
 
 SIDE = 101
 """Side of y, as in the paper."""

@@ -15,7 +15,7 @@ import torch
 from scipy.fft import next_fast_len
 from torch import Tensor
 
-from slir.bench.protocols import Case
+from slir_bench.protocols import Case
 
 
 class Forward:
@@ -88,11 +88,11 @@ def first_guess(case: Case) -> np.ndarray:
     if case.kind == "deblur":
         return np.pad(case.y, case.border, mode="edge")
     if case.kind == "upsample":
-        from slir.bench.peers.bicubic import enlarge
+        from slir_bench.peers.bicubic import enlarge
 
         return enlarge(case.y, case.factor)
     if case.mask is not None:
-        from slir.bench.peers.bicubic import fill
+        from slir_bench.peers.bicubic import fill
 
         return fill(case.y, case.mask)
     return case.y

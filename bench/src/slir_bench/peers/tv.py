@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from slir.bench.peers.base import Arrays, Peer, require
-from slir.bench.protocols import Case, noise
+from slir_bench.peers.base import Arrays, Peer, require
+from slir_bench.protocols import Case, noise
 
 
 class TotalVariation(Peer):

@@ -12,9 +12,9 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
-from slir.bench.protocols import Case, Group
-from slir.bench.results import fingerprint, write_whole
 from slir.errors import SlirError
+from slir_bench.protocols import Case, Group
+from slir_bench.results import fingerprint, write_whole
 
 Arrays = dict[str, np.ndarray]
 
@@ -28,7 +28,7 @@ def require(module: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise MissingPackageError(f"{module} cannot be imported. Run: pip install 'slir[bench]'") from error
+        raise MissingPackageError(f"{module} cannot be imported. Run: pip install 'slir-bench[peers]'") from error
 
 
 class Peer:

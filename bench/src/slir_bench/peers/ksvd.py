@@ -21,10 +21,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slir.bench.peers.base import Arrays, Peer
-from slir.bench.peers.scaleup import coupled_dictionaries, describe, paste, training_pairs
-from slir.bench.peers.sparse import decode, k_svd, matching_pursuit
-from slir.bench.protocols import Case
+from slir_bench.peers.base import Arrays, Peer
+from slir_bench.peers.scaleup import coupled_dictionaries, describe, paste, training_pairs
+from slir_bench.peers.sparse import decode, k_svd, matching_pursuit
+from slir_bench.protocols import Case
 
 SIDE = 8
 

@@ -25,8 +25,8 @@ import torch
 from scipy.ndimage import map_coordinates
 from scipy.signal import fftconvolve
 
-from slir.bench.files import KERNELS, colour, draw, eight_bits, grey, list_images, load_kernel, luma
 from slir.errors import FileError, InputError
+from slir_bench.files import KERNELS, colour, draw, eight_bits, grey, list_images, load_kernel, luma
 
 NOISE_LEVELS = (15, 25, 50)
 DEBLUR_SIGMA = 0.01

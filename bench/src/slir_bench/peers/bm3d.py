@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from slir.bench.peers.base import Peer, require
-from slir.bench.protocols import Case
+from slir_bench.peers.base import Peer, require
+from slir_bench.protocols import Case
 
 
 class BM3D(Peer):

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 import numpy as np
 from rich.table import Table
 
-from slir.bench import printed
-from slir.bench.protocols import COMPOSITION
-from slir.bench.results import Result, Results
+from slir_bench import printed
+from slir_bench.protocols import COMPOSITION
+from slir_bench.results import Result, Results
 
 PRINTED = "italic dim"
 CAPTION = "Mean PSNR in dB. Columns headed “printed” are copied from the paper, not measured."

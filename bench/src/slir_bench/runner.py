@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from slir.bench import peers
-from slir.bench.protocols import Case, Group, groups, psnr
-from slir.bench.results import Result, Results, fingerprint
+from slir_bench import peers
+from slir_bench.protocols import Case, Group, groups, psnr
+from slir_bench.results import Result, Results, fingerprint
 
 
 class Method(Protocol):

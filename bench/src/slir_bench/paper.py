@@ -7,12 +7,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from slir.bench import runner
-from slir.bench import tables as rendered
-from slir.bench.ours import ours
-from slir.bench.peers import PEERS
-from slir.bench.results import Results
 from slir.compute import pick_device
+from slir_bench import runner
+from slir_bench import tables as rendered
+from slir_bench.ours import ours
+from slir_bench.peers import PEERS
+from slir_bench.results import Results
 
 PAPER = ("deblurring", "upsampling", "composition", "denoising")
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import fold, pad, unfold
 
-from slir.bench.peers.bicubic import enlarge
-from slir.bench.peers.sparse import k_svd, matching_pursuit
-from slir.bench.protocols import shrunk
+from slir_bench.peers.bicubic import enlarge
+from slir_bench.peers.sparse import k_svd, matching_pursuit
+from slir_bench.protocols import shrunk
 
 ENERGY = 0.999
 

@@ -1,4 +1,4 @@
-"""One measurement of `slir bench speed`, in a process of its own: `python -m slir.bench.probe JSON` prints JSON."""
+"""One measurement of `slir bench speed`, in a process of its own: `python -m slir_bench.probe JSON` prints JSON."""
 
 from __future__ import annotations
 
@@ -15,10 +15,6 @@ import torch
 from torch import Tensor
 
 from slir import psf
-from slir.bench.ours import operator_of
-from slir.bench.peers import PEERS, MissingPackageError
-from slir.bench.peers.base import require
-from slir.bench.protocols import Case, Group, blurred, psnr, shrunk
 from slir.compute import peak_memory
 from slir.defaults import default_model, training_pictures
 from slir.estimator.tiling import restore_tiled
@@ -27,6 +23,10 @@ from slir.kernel.network import KernelNetwork
 from slir.kernel.stage import KernelStage
 from slir.model import Model
 from slir.operators import Downsample, Operator
+from slir_bench.ours import operator_of
+from slir_bench.peers import PEERS, MissingPackageError
+from slir_bench.peers.base import require
+from slir_bench.protocols import Case, Group, blurred, psnr, shrunk
 
 NOISE = 25 / 255
 
@@ -69,7 +69,7 @@ def operator_for(own: Case) -> Operator:
 
 
 def main(asked: dict[str, Any]) -> dict[str, Any]:
-    """What `slir.bench.speed.Measured` wants to know; "skipped" where a package is missing."""
+    """What `slir_bench.speed.Measured` wants to know; "skipped" where a package is missing."""
     device = asked["device"]
     if asked["method"] == "ceiling":
         return ceiling(device)

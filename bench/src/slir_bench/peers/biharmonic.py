@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from slir.bench.peers.base import Peer, require
-from slir.bench.protocols import Case
+from slir_bench.peers.base import Peer, require
+from slir_bench.protocols import Case
 
 
 class Biharmonic(Peer):
