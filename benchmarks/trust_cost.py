@@ -20,8 +20,8 @@ import time
 import torch
 
 from slir.compute import peak_memory
-from slir.defaults import default_model
 from slir.estimator.tiling import restore_tiled
+from slir.kernel.shipped import default_model
 from slir_bench.probe import case, operator_for
 
 TASKS = ("denoise", "deblur", "upsample", "inpaint")

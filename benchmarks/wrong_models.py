@@ -23,8 +23,8 @@ from scipy.signal import fftconvolve
 from torch import Tensor
 
 from slir import psf as psfs
-from slir.defaults import default_model
 from slir.estimator.loop import restore
+from slir.kernel.shipped import default_model
 from slir.operators import Blur, Identity, Operator
 from slir.trust.forward import ForwardCheck, judge
 from slir_bench.files import KERNELS, grey, list_images, load_kernel

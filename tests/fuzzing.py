@@ -32,7 +32,7 @@ import slir
 from slir import io, operators
 from slir.cli import app, config
 from slir.errors import SlirError
-from slir.files import sidecars
+from slir.files import provenance
 from slir.files.jobs import Job
 from slir.io.kernels import read_psf
 from slir.io.models import load, load_kernel, write_kernel
@@ -137,12 +137,12 @@ def use_kernel(path: Path) -> None:
 
 
 def use_sidecar(path: Path) -> None:
-    sidecar = sidecars.load(path)
+    sidecar = provenance.load(path)
     job = sidecar.job()
     for look in (sidecar.changes, sidecar.other_versions, sidecar.maps, sidecar.map_hashes):
         look()
     sidecar.is_own_output()
-    sidecars.settings(job)
+    provenance.settings(job)
     sidecar.differs(Job(Problem("denoise"), path, path, error_map=True))
 
 

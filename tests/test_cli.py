@@ -23,7 +23,7 @@ from slir.cli import app, show
 from slir.cli.options import antialias_value, psf_value, range_value, share_value, sigma_value
 from slir.cli.progress import batch_bar, progress_bar
 from slir.errors import InputError
-from slir.files import streams
+from slir.files import restore_file
 from slir.files.batch import Report
 from slir.files.jobs import Job
 from slir.io import Meta, Picture, Resolution
@@ -72,7 +72,7 @@ def calls(monkeypatch):
         repeated = image.repeat(problem.factor, 0).repeat(problem.factor, 1)
         return SimpleNamespace(image=repeated, stats={"sigma": 4.25})
 
-    monkeypatch.setattr(streams, "restore_image", restore_image)
+    monkeypatch.setattr(restore_file, "restore_image", restore_image)
     return noted
 
 
@@ -311,7 +311,7 @@ def test_warnings_are_lines(photo, tmp_path, monkeypatch):
             warnings.warn("the blur does not\nfit the image", stacklevel=1)
         return SimpleNamespace(image=image, stats={})
 
-    monkeypatch.setattr(streams, "restore_image", warns)
+    monkeypatch.setattr(restore_file, "restore_image", warns)
     assert run("denoise", photo, "-o", tmp_path / "o.png").stderr == "warning: the blur does not fit the image\n"
 
 
@@ -383,7 +383,7 @@ def test_failures_of_the_engine(photo, tmp_path, monkeypatch, failure, code, wor
     def fail(*_, **__):
         raise failure
 
-    monkeypatch.setattr(streams, "restore_image", fail)
+    monkeypatch.setattr(restore_file, "restore_image", fail)
     assert words in fails("denoise", photo, "-o", tmp_path / "out.png", code=code)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.png"]
 
@@ -392,7 +392,7 @@ def test_bugs_keep_their_traceback(photo, tmp_path, monkeypatch):
     def fail(*_, **__):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(streams, "restore_image", fail)
+    monkeypatch.setattr(restore_file, "restore_image", fail)
     result = runner.invoke(app, ["denoise", str(photo), "-o", str(tmp_path / "out.png")])
     assert isinstance(result.exception, ZeroDivisionError)
 
@@ -538,7 +538,7 @@ def test_demo_prints_its_rows(tmp_path, monkeypatch):
         task="denoise", psnr_before=20.17, psnr_after=29.5, seconds=75.2, files=["before.png", "after.png"]
     )
     module = SimpleNamespace(run=lambda out, progress: [row])
-    monkeypatch.setitem(sys.modules, "slir.demo", module)
+    monkeypatch.setitem(sys.modules, "slir.cli.demonstration", module)
     lines = run("demo", "--out", tmp_path).stdout.splitlines()
     assert lines[0].split() == ["task", "PSNR", "before", "after", "time", "files"]
     assert lines[1].split("  ")[0] == "denoise"

@@ -12,12 +12,12 @@ import slir
 from slir import io
 from slir.bank import image_hash
 from slir.cli import app
-from slir.defaults import demo_picture, shipped_model
 from slir.errors import FileError
-from slir.families import Noise
-from slir.files import jobs, sidecars, streams
+from slir.files import jobs, provenance, restore_file
 from slir.files.jobs import Job
 from slir.io import Picture
+from slir.kernel.degradations import Noise
+from slir.kernel.shipped import demo_picture, shipped_model
 from slir.preprocessing.arrays import grey_plane
 from slir.problem import Problem
 
@@ -151,7 +151,7 @@ def test_there_is_no_error_where_there_are_no_pixels(tmp_path):
 
 
 def test_large_planes_have_a_map_too(image, tmp_path, monkeypatch):
-    monkeypatch.setattr(streams, "LARGE", 500)
+    monkeypatch.setattr(restore_file, "LARGE", 500)
     monkeypatch.setattr("slir.trust.files.LARGEST", 500)
     asked = ("denoise", image, "-o", tmp_path / "clean.png", "--sigma", 12, "--error-map")
     assert "clean.error.tif" in slirs(*asked)
@@ -160,7 +160,7 @@ def test_large_planes_have_a_map_too(image, tmp_path, monkeypatch):
     assert tifffile.imread(tmp_path / "clean.error.tif").shape == (height, width)
     shown = io.read(tmp_path / "clean.error.png")
     assert shown.size[1] == -(-width // 2) + 80  # half as large, with its bar
-    assert sidecars.load(tmp_path / "clean.png.json").job().error_map
+    assert provenance.load(tmp_path / "clean.png.json").job().error_map
 
 
 def test_a_map_that_was_not_to_be_had_is_not_missed(image, tmp_path, monkeypatch):
@@ -200,7 +200,7 @@ def test_a_failure_leaves_no_map(image, tmp_path, monkeypatch):
     def broken(*_, **__):
         raise FileError(tmp_path, "is full", "Make room.")
 
-    monkeypatch.setattr(sidecars, "write", broken)
+    monkeypatch.setattr(provenance, "write", broken)
     with pytest.raises(FileError):
         jobs.run(Job(Problem("denoise", sigma=12), image, tmp_path / "clean.png", error_map=True))
     assert names(tmp_path) == ["in.png"]
@@ -390,7 +390,7 @@ def test_intervals_of_files_that_are_restored_by_windows(tmp_path, monkeypatch):
     io.write(tmp_path / "in.png", Picture(np.stack([picture(40, 300, seed) for seed in range(3)], -1), -1))
     asked = ("denoise", tmp_path / "in.png", "--sigma", 12, "--interval", 80, "--error-map", "-o")
     slirs(*asked, tmp_path / "whole.png")
-    monkeypatch.setattr(streams, "LARGE", 500)
+    monkeypatch.setattr(restore_file, "LARGE", 500)
     slirs(*asked, tmp_path / "clean.png")
     pixels = io.read(tmp_path / "clean.png").pixels.astype(float)
     low, high = bounds(tmp_path)

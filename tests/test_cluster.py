@@ -37,12 +37,12 @@ from slir import io
 from slir.cli import app
 from slir.cluster import connection, files, worker
 from slir.cluster.folder import Folder, Tile, identity_of, tiles_of
-from slir.defaults import shipped_model
 from slir.errors import FileError, FullError, InputError, SlirError
-from slir.files import batch, streams
+from slir.files import batch, restore_file
+from slir.files.atomic_output import digest
 from slir.files.jobs import Job
 from slir.files.jobs import run as run_here
-from slir.files.staging import digest
+from slir.kernel.shipped import shipped_model
 from slir.problem import Problem
 from small_models import small_kernel
 from test_streams import large
@@ -67,8 +67,8 @@ def client() -> Iterator[Any]:
 @pytest.fixture
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every file is large, and its tiles are small; workers are told so by the client."""
-    monkeypatch.setattr(streams, "LARGE", 1)
-    for module in (streams, files):
+    monkeypatch.setattr(restore_file, "LARGE", 1)
+    for module in (restore_file, files):
         monkeypatch.setattr(module, "tile_side", lambda *about: 100)
 
 

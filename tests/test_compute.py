@@ -17,8 +17,8 @@ import slir
 from slir import restoration
 from slir.compute import memory_for_tiles, peak_memory, retry_on_oom, rows_that_fit, side_by_side
 from slir.compute.transforms import irfft2, rfft2
-from slir.defaults import demo_picture
 from slir.errors import FullError, SlirError
+from slir.kernel.shipped import demo_picture
 
 CPU = torch.device("cpu")
 

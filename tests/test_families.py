@@ -10,7 +10,7 @@ from scipy import sparse
 
 from slir import psf
 from slir.errors import InputError
-from slir.families import AnyBlur, AnyDownsampling, AnyMask, Family, Fixed, Noise, family_from
+from slir.kernel.degradations import AnyBlur, AnyDownsampling, AnyMask, Family, Fixed, Noise, family_from
 from slir.operators import Blur, Compose, Downsample, Identity, Linear, Mask, adjoint_error
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -21,7 +21,7 @@ import pytest
 
 from slir import io
 from slir.errors import FileError
-from slir.files import batch, sidecars, staging, streams
+from slir.files import atomic_output, batch, provenance, restore_file
 from slir.files.batch import Policy, Report
 from slir.files.jobs import Job
 from slir.io import Picture, atomic
@@ -98,13 +98,13 @@ def identity(source: io.Source, sink: io.Sink, work: Any, progress: Any = None) 
     """In the place of a restoration."""
     for plane in range(source.planes):
         sink.write(source.read(plane), plane=plane)
-    return streams.Found(4.25, 1.0)
+    return restore_file.Found(4.25, 1.0)
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(streams, "restore_file", identity)
-    monkeypatch.setattr(sidecars, "versions", lambda: {"slir": "0"})  # which takes long
+    monkeypatch.setattr(restore_file, "restore_file", identity)
+    monkeypatch.setattr(provenance, "versions", lambda: {"slir": "0"})  # which takes long
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # likewise; it is counted, and fails, all the same
     (tmp_path / "in").mkdir()
     rng = np.random.default_rng(0)
@@ -125,7 +125,7 @@ def emptied(folder: Path) -> None:
 
 def hashes(folder: Path) -> dict[str, str]:
     """Of the outputs that are there."""
-    return {name: staging.digest(folder / name) for name in NAMES if (folder / name).exists()}
+    return {name: atomic_output.digest(folder / name) for name in NAMES if (folder / name).exists()}
 
 
 def check(folder: Path, reports: list[Report], wanted: dict[str, str], older: dict[str, str]) -> None:
@@ -137,7 +137,7 @@ def check(folder: Path, reports: list[Report], wanted: dict[str, str], older: di
         assert made.get(name) in (wanted[name], older.get(name)), report
         if report.status == "restored":
             assert made[name] == wanted[name]
-            assert sidecars.load(staging.sidecar_of(report.job.output)).is_own_output()
+            assert provenance.load(atomic_output.sidecar_of(report.job.output)).is_own_output()
 
 
 def older_outputs(folder: Path, names: tuple[str, ...]) -> dict[str, str]:
@@ -192,8 +192,8 @@ def test_no_more_open_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     before = sorted(folder.iterdir())
-    monkeypatch.setattr(staging, "_lock", full)
-    with pytest.raises(FileError, match="Too many open files"), staging.staged(folder / "a.png"):
+    monkeypatch.setattr(atomic_output, "_lock", full)
+    with pytest.raises(FileError, match="Too many open files"), atomic_output.staged(folder / "a.png"):
         pass
     assert sorted(folder.iterdir()) == before
-    assert staging.clear_stale([folder]) == 0
+    assert atomic_output.clear_stale([folder]) == 0

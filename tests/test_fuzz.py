@@ -19,7 +19,7 @@ from astropy.io import fits
 import fuzzing
 from slir import io
 from slir.errors import FileError
-from slir.files import staging
+from slir.files import atomic_output
 from slir.io import Picture
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore")]
@@ -143,7 +143,7 @@ def test_a_bit_that_turned_in_a_result_is_seen(tmp_path: Path, suffix: str, most
     """Most readers see it, or it has no meaning; where a format has no checksums, the hash in the sidecar sees it."""
     path, silent = tmp_path / f"a.{suffix}", 0
     ours("uint8", 3 if suffix == "webp" else 1)(path, (37, 45))
-    pixels, whole = io.read(path).pixels, staging.digest(path)
+    pixels, whole = io.read(path).pixels, atomic_output.digest(path)
     files = sorted(file for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file())
     bits = [(file, bit) for file in files for bit in range(8 * file.stat().st_size)]
     for file, bit in random.Random(0).sample(bits, 100):
@@ -151,7 +151,7 @@ def test_a_bit_that_turned_in_a_result_is_seen(tmp_path: Path, suffix: str, most
         broken = bytearray(good)
         broken[bit // 8] ^= 1 << bit % 8
         file.write_bytes(broken)
-        assert staging.digest(path) != whole
+        assert atomic_output.digest(path) != whole
         with contextlib.suppress(FileError):
             silent += not np.array_equal(io.read(path).pixels, pixels)
         file.write_bytes(good)

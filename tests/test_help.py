@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 import slir
 from slir import io
 from slir.cli import app
-from slir.defaults import shipped_model, training_pictures
 from slir.files.jobs import Job
 from slir.files.jobs import run as restore
 from slir.io import Picture
+from slir.kernel.shipped import shipped_model, training_pictures
 from slir.problem import Problem
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -102,7 +102,9 @@ def light(monkeypatch):
 
     monkeypatch.setattr(slir.theory, "report", small)
     row = SimpleNamespace(task="denoise", psnr_before=20.0, psnr_after=29.5, seconds=0.5, files=[])
-    monkeypatch.setitem(sys.modules, "slir.demo", SimpleNamespace(run=lambda *_: noted.append("demo") or [row]))
+    monkeypatch.setitem(
+        sys.modules, "slir.cli.demonstration", SimpleNamespace(run=lambda *_: noted.append("demo") or [row])
+    )
     monkeypatch.setattr("slir.cli.serve._run", lambda *_, **__: noted.append("serve"))
     return noted
 

@@ -244,8 +244,8 @@ def test_a_file_whose_weights_do_not_fit_is_refused(network: KernelNetwork, tmp_
 
 
 def test_a_kernel_comes_back_from_its_file_with_the_errors_of_each_task(network: KernelNetwork, tmp_path) -> None:
-    from slir.families import Noise
     from slir.io.models import load_kernel, write_kernel
+    from slir.kernel.degradations import Noise
     from slir.kernel.learnt import LearntKernel
 
     bare, generator = LearntKernel(network), torch.Generator().manual_seed(0)
@@ -276,7 +276,7 @@ def test_errors_of_colours_and_grey_are_told_beside_the_estimate(network: Kernel
     """The last network's, whatever comes after it."""
     from dataclasses import replace
 
-    from slir.families import Noise
+    from slir.kernel.degradations import Noise
 
     model, generator = Model(stages(network, 2)), torch.Generator().manual_seed(0)
     blur = operators.Blur(slir.psf.gaussian(1.0))

@@ -16,7 +16,7 @@ from PIL import Image
 
 import corpus
 from slir import io
-from slir.files import jobs, streams
+from slir.files import jobs, restore_file
 from slir.files.jobs import Job
 from slir.io import Picture
 from slir.problem import Problem
@@ -128,7 +128,7 @@ def repeated(source: io.Source, sink: io.Sink, work: Any, progress: Any = None) 
     """In the place of a restoration: pixels as they are, or as blocks."""
     for plane in range(source.planes):
         sink.write(enlarged(source.read(plane), work.problem.factor), plane=plane)
-    return streams.Found(4.25, 1.0)
+    return restore_file.Found(4.25, 1.0)
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ CASES = [
 def test_planes_axes_and_metadata_are_those_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mask: Path, name: str, task: Any, scale: int
 ) -> None:
-    monkeypatch.setattr(streams, "restore_file", repeated)
+    monkeypatch.setattr(restore_file, "restore_file", repeated)
     before = corpus.make(name, tmp_path)
     after = tmp_path / "out" / name
     after.parent.mkdir()

@@ -15,17 +15,17 @@ from typer.testing import CliRunner
 
 from slir import io, problem
 from slir.cli import running
-from slir.defaults import default_model
 from slir.errors import InputError
+from slir.estimator.paper_settings import ROUNDING
 from slir.estimator.tiling import restore_tiled
-from slir.families import AnyBlur, AnyDownsampling, AnyMask, Family, Fixed, Noise, noise_levels
-from slir.files import batch, jobs, sidecars
+from slir.files import batch, jobs, provenance
 from slir.fitting import family_for
 from slir.io import Picture
+from slir.kernel.degradations import AnyBlur, AnyDownsampling, AnyMask, Family, Fixed, Noise, noise_levels
+from slir.kernel.shipped import default_model
 from slir.operators import Blur, Downsample, Identity, Mask, Operator, adjoint_error
 from slir.operators.base import Shape
 from slir.problem import NAN, Options, Problem, Size, Task, parse_sigma, register, task_named, tasks
-from slir.recipes import ROUNDING
 from slir.restoration import Settings, restore_image
 
 PSF = np.full((3, 5), 1 / 15)
@@ -183,7 +183,7 @@ def test_a_fifth_task_restores_files_and_repeats_them(tmp_path: Path, picture: n
     (planned,) = batch.plan([job])
     assert planned.status == "restored"
     jobs.run(job)
-    again = sidecars.load(tmp_path / "out.tif.json").job(tmp_path / "again.tif")
+    again = provenance.load(tmp_path / "out.tif.json").job(tmp_path / "again.tif")
     assert again.problem.options == {"dim": 0.5}
     jobs.run(again)
     assert (tmp_path / "again.tif").read_bytes() == (tmp_path / "out.tif").read_bytes()

@@ -13,13 +13,13 @@ from PIL import Image
 
 import slir
 from slir import io
-from slir.defaults import demo_picture
 from slir.errors import InputError, SlirError
-from slir.files import jobs, sidecars, streams
+from slir.files import jobs, provenance, restore_file
 from slir.files.jobs import Job
 from slir.io import Meta, Picture, Resolution
+from slir.kernel.shipped import demo_picture
+from slir.preprocessing.resampling import Reduction, enlarged, factor_of
 from slir.problem import Problem
-from slir.resampling import Reduction, enlarged, factor_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 uncalibrated = pytest.mark.filterwarnings("ignore::slir.errors.SlirWarning")
@@ -208,9 +208,9 @@ def test_voxels_follow_the_true_factor(tmp_path: Path) -> None:
         assert file.series[0].shape == (2, 50, 50)
         (side,) = re.findall(r'PhysicalSizeX="([^"]*)"', file.ome_metadata)
         assert float(side) == pytest.approx(0.3 * 33 / 50)
-    again = sidecars.load(tmp_path / "out.ome.tif.json").job(tmp_path / "again.ome.tif")
+    again = provenance.load(tmp_path / "out.ome.tif.json").job(tmp_path / "again.ome.tif")
     assert again.problem.options["size"] == (50, 50)
-    assert sidecars.load(tmp_path / "out.ome.tif.json").differs(again) is None
+    assert provenance.load(tmp_path / "out.ome.tif.json").differs(again) is None
     jobs.run(again)
     np.testing.assert_array_equal(tifffile.imread(again.output), tifffile.imread(tmp_path / "out.ome.tif"))
 
@@ -221,8 +221,8 @@ def test_files_that_are_restored_by_windows(tmp_path: Path, monkeypatch: pytest.
     job = Job(Problem("upsample", sigma=0, factor=1.3), tmp_path / "in.png", tmp_path / "out.png", error_map=True)
     jobs.run(job)
     whole, errors = io.read(job.output).pixels, tifffile.imread(tmp_path / "out.error.tif")
-    monkeypatch.setattr(streams, "LARGE", 500)
-    monkeypatch.setattr(streams, "tile_side", lambda *_: 128)
+    monkeypatch.setattr(restore_file, "LARGE", 500)
+    monkeypatch.setattr(restore_file, "tile_side", lambda *_: 128)
     jobs.run(job)
     found = io.read(job.output).pixels
     assert found.shape == errors.shape == (234, 195)

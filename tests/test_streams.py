@@ -14,10 +14,10 @@ import torch
 
 import slir
 from slir import io
-from slir.defaults import demo_picture, shipped_model
-from slir.files import streams
+from slir.files import restore_file
 from slir.files.jobs import Job, run
 from slir.io import Picture
+from slir.kernel.shipped import demo_picture, shipped_model
 from slir.operators import Identity
 from slir.preprocessing import treatment
 from slir.problem import Problem
@@ -32,15 +32,15 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Every file is large, its tiles and the model small; gives the pieces that were restored."""
     pieces: list[Any] = []
     monkeypatch.setattr(treatment, "default_model", lambda operator: SMALL)
-    monkeypatch.setattr(streams, "LARGE", 1)
-    monkeypatch.setattr(streams, "tile_side", lambda *about: 128)
-    by = streams.Windows.restored
+    monkeypatch.setattr(restore_file, "LARGE", 1)
+    monkeypatch.setattr(restore_file, "tile_side", lambda *about: 128)
+    by = restore_file.Windows.restored
 
     def restored(self: Any, piece: Any) -> Any:
         pieces.append(piece)
         return by(self, piece)
 
-    monkeypatch.setattr(streams.Windows, "restored", restored)
+    monkeypatch.setattr(restore_file.Windows, "restored", restored)
     return pieces
 
 
@@ -112,7 +112,7 @@ def test_alpha_grows_with_the_picture(tmp_path: Path, windows: list[Any], monkey
     pixels = large()[:64, :200]
     alpha = np.random.default_rng(0).integers(0, 256, pixels.shape).astype(np.uint8)
     by_windows = restored(tmp_path, pixels, "upsample", sigma=0.0, alpha=alpha, factor=2)
-    monkeypatch.setattr(streams, "LARGE", 2**24)
+    monkeypatch.setattr(restore_file, "LARGE", 2**24)
     whole = restored(tmp_path, pixels, "upsample", sigma=0.0, alpha=alpha, factor=2)
     assert by_windows.alpha is not None
     assert whole.alpha is not None
@@ -127,7 +127,7 @@ def test_pixels_that_are_nan_stay_so_and_do_no_harm(
 ) -> None:
     request.getfixturevalue("windows")
     if by == "whole":
-        monkeypatch.setattr(streams, "LARGE", 2**24)
+        monkeypatch.setattr(restore_file, "LARGE", 2**24)
     clean = large(dtype="float32")[:128, :256]
     holed = clean.copy()
     holed[40:43, 30:200] = np.nan
@@ -165,8 +165,8 @@ def test_windows_without_a_hole_are_copied(tmp_path: Path, windows: list[Any], m
     mask[10:14, 10:40] = 255
     io.write(tmp_path / "mask.png", Picture(mask))
     worked: list[Any] = []
-    by = streams.Windows._restored
-    monkeypatch.setattr(streams.Windows, "_restored", lambda *given: worked.append(given) or by(*given))
+    by = restore_file.Windows._restored
+    monkeypatch.setattr(restore_file.Windows, "_restored", lambda *given: worked.append(given) or by(*given))
     found = restored(tmp_path, pixels, "inpaint", sigma=0.0, mask=tmp_path / "mask.png").pixels
     assert len(worked) == 1 < len(windows)
     assert (found[mask == 0] == pixels[mask == 0]).all()
@@ -266,7 +266,7 @@ def test_memory_does_not_grow_with_the_file(
     name: str, tmp_path: Path, windows: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The limits of what is held are smaller here, as the files are."""
-    monkeypatch.setattr(streams, "tile_side", lambda *about: 320)
+    monkeypatch.setattr(restore_file, "tile_side", lambda *about: 320)
     monkeypatch.setattr(treatment, "BLOCK", 64)
     for limit, size in {"_CACHE": 1 << 20, "_LARGE": 1 << 18, "_PART": 1 << 16}.items():
         monkeypatch.setattr(f"slir.io.tiff_segments.{limit}", size)
@@ -288,7 +288,7 @@ def test_nor_does_it_in_other_formats(
     suffix: str, tmp_path: Path, windows: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip({".zarr": "zarr", ".fits": "astropy"}[suffix])
-    monkeypatch.setattr(streams, "tile_side", lambda *about: 320)
+    monkeypatch.setattr(restore_file, "tile_side", lambda *about: 320)
     monkeypatch.setattr(treatment, "BLOCK", 64)
     monkeypatch.setattr("slir.io.omezarr._CHUNK", 256)
     peaks = []
@@ -339,7 +339,7 @@ def test_windows_have_the_error_map_of_the_whole(
     restored(tmp_path, pixels, kind, **settings)
     found = tifffile.imread(tmp_path / "out.error.tif")
     assert len(sure) > 3
-    monkeypatch.setattr(streams, "LARGE", 2**24)
+    monkeypatch.setattr(restore_file, "LARGE", 2**24)
     restored(tmp_path, pixels, kind, **settings)
     wanted = tifffile.imread(tmp_path / "out.error.tif")
     assert found.shape == wanted.shape
@@ -352,8 +352,8 @@ def test_windows_have_the_error_map_of_the_whole(
 def test_error_maps_by_windows_of_a_model_that_ships(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     maps = []
     for large_from in (1, 2**24):
-        monkeypatch.setattr(streams, "LARGE", large_from)
-        monkeypatch.setattr(streams, "tile_side", lambda *about: 256)
+        monkeypatch.setattr(restore_file, "LARGE", large_from)
+        monkeypatch.setattr(restore_file, "tile_side", lambda *about: 256)
         restored(tmp_path, large()[:200], "denoise", sigma=10.0, error_map=True)
         maps.append(tifffile.imread(tmp_path / "out.error.tif"))
     np.testing.assert_allclose(maps[0], maps[1], rtol=1e-2)
@@ -371,8 +371,8 @@ def test_maps_of_the_papers_kind_fit_together(tmp_path: Path, monkeypatch: pytes
     """Their spread is seen on a grid of its own."""
     model, maps = a_bank(tmp_path, loss="squared", stride=1), []
     for large_from in (1, 2**24):
-        monkeypatch.setattr(streams, "LARGE", large_from)
-        monkeypatch.setattr(streams, "tile_side", lambda *about: 64)
+        monkeypatch.setattr(restore_file, "LARGE", large_from)
+        monkeypatch.setattr(restore_file, "tile_side", lambda *about: 64)
         restored(tmp_path, large()[:100, :263], "denoise", sigma=10.0, model=model, error_map=True)
         maps.append(tifffile.imread(tmp_path / "out.error.tif"))
     np.testing.assert_allclose(maps[0], maps[1], rtol=1e-2, atol=1e-2)

@@ -11,8 +11,8 @@ from scipy.signal import fftconvolve
 from skimage import data
 
 import slir
-from slir.defaults import default_model, demo_picture, training_pictures
 from slir.errors import InputError
+from slir.kernel.shipped import default_model, demo_picture, training_pictures
 from slir.model import Model
 from slir.operators import Blur, Compose, Downsample, Identity, Mask
 
@@ -279,11 +279,11 @@ def test_lambda_of_the_theorem() -> None:
 
 def test_demo_writes_its_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The demonstration on a small part of its picture: every file is there and every task gains."""
-    from slir import demo
+    from slir.cli import demonstration
     from slir.io import read
 
-    monkeypatch.setattr(demo, "demo_picture", lambda: demo_picture()[60:140, 60:140].copy())
-    rows = demo.run(tmp_path / "out")
+    monkeypatch.setattr(demonstration, "demo_picture", lambda: demo_picture()[60:140, 60:140].copy())
+    rows = demonstration.run(tmp_path / "out")
     assert [row.task for row in rows] == ["deblur", "denoise", "upsample", "inpaint"]
     for row in rows:
         assert row.psnr_after > row.psnr_before + 1

@@ -15,7 +15,7 @@ import slir
 from serving import decoded, encoded, scene, serving
 from slir.cli import app as commands
 from slir.errors import SlirError
-from slir.files.sidecars import load
+from slir.files.provenance import load
 from slir.web import trust
 from slir.web.store import Client
 

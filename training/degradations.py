@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torus import Blurs, Downsamplings, Masks, Operators
 
-from slir.families import AnyBlur, AnyDownsampling, AnyMask
+from slir.kernel.degradations import AnyBlur, AnyDownsampling, AnyMask
 from slir.operators import Blur, Downsample, Mask
 
 LARGEST_SIGMA = 75 / 255

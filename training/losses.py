@@ -10,10 +10,10 @@ from degradations import Bank, noise
 from torch import Tensor
 from torus import Operators
 
+from slir.estimator.paper_settings import ROUNDING
 from slir.estimator.start import SLOPE
 from slir.kernel.network import LEAD, PATCH, STRIDE, KernelNetwork
 from slir.kernel.stage import ridge, scheduled
-from slir.recipes import ROUNDING
 
 PATCHES = 0.25
 """Weight of the error of single patches, beside that of their average."""

@@ -15,13 +15,13 @@ from slir.bank import sample_bank
 from slir.compute import pick_device, retry_on_oom
 from slir.descriptors import DctDescriptor
 from slir.errors import InputError
-from slir.families import Family, Fixed
+from slir.estimator.paper_settings import recipe
+from slir.kernel.degradations import Family, Fixed
 from slir.losses import Loss, loss_named
 from slir.model import Model, Prior, Stage
 from slir.operators import Operator
 from slir.preprocessing.arrays import grey_plane
 from slir.problem import task_named
-from slir.recipes import recipe
 from slir.weights import Weights, weights_named
 
 VIEWS = {"seen": ("seen", "seen"), "clean": ("clean", "clean"), "seen-then-clean": ("seen", "clean")}
@@ -63,7 +63,7 @@ def paper_model(
         degraded ones in the first stage and the clean ones after it ("seen-then-clean").
     s, lam, kernel: see `slir.weights`; lam="theorem" takes the λ of the generalisation bound.
     gamma, beta0, delta, stages: the schedule γ and β⁽ᵗ⁾ = β₀δᵗ.
-    Whatever is None is taken from `slir.recipes` for the task.
+    Whatever is None is taken from `slir.estimator.paper_settings` for the task.
     """
     loss = loss_named(loss)
     sigma = checked_sigma(sigma)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from slir.errors import InputError
 
 if TYPE_CHECKING:
-    from slir.families import Family
+    from slir.kernel.degradations import Family
     from slir.operators import Operator
 
 Size = tuple[int, int]

@@ -22,7 +22,6 @@ from slir.estimator.loop import Restoration
 from slir.estimator.tiling import restore_tiled
 from slir.model import Model
 from slir.operators import Operator
-from slir.outcome import UNASKED, Outlook, Result
 from slir.preprocessing.arrays import (
     Array,
     Canvas,
@@ -31,8 +30,9 @@ from slir.preprocessing.arrays import (
     check_filled,
     refuse_masked,
 )
+from slir.preprocessing.resampling import Reduction, Resize, enlarged
 from slir.preprocessing.treatment import Restored, Treatment, settle
-from slir.resampling import Reduction, Resize, enlarged
+from slir.result import UNASKED, Outlook, Result
 
 if TYPE_CHECKING:
     from slir.problem import Problem

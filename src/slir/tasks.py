@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from slir.families import Family
+    from slir.kernel.degradations import Family
     from slir.model import Model
     from slir.operators import Operator
     from slir.operators.blur import Blur
@@ -67,7 +67,7 @@ class Denoise(Task):
         return Identity()
 
     def degradations(self, options: Options, sigma: tuple[float, float] | None) -> Family:
-        from slir.families import Noise, noise_levels
+        from slir.kernel.degradations import Noise, noise_levels
 
         return Noise(**noise_levels(sigma))
 
@@ -119,7 +119,7 @@ class Deblur(Task):
         return _same_blur(kernel.numpy().tobytes(), (tall, wide), options["border"])
 
     def degradations(self, options: Options, sigma: tuple[float, float] | None) -> Family:
-        from slir.families import AnyBlur, noise_levels
+        from slir.kernel.degradations import AnyBlur, noise_levels
 
         return AnyBlur(**noise_levels(sigma))
 
@@ -179,7 +179,7 @@ class Upsample(Task):
         return Downsample(factor, options["antialias"], phase=options["phase"], border=options["border"])
 
     def degradations(self, options: Options, sigma: tuple[float, float] | None) -> Family:
-        from slir.families import AnyDownsampling, noise_levels
+        from slir.kernel.degradations import AnyDownsampling, noise_levels
 
         return AnyDownsampling(options["factor"], **noise_levels(sigma, clean=True))
 
@@ -187,7 +187,7 @@ class Upsample(Task):
         return options["factor"] or 1  # while it is not known, as the size of y is not
 
     def at_size(self, options: Options, size: Size) -> Options:
-        from slir.resampling import factor_of
+        from slir.preprocessing.resampling import factor_of
 
         return {**options, "factor": factor_of(options["factor"], options["size"], size), "size": None}
 
@@ -195,7 +195,7 @@ class Upsample(Task):
         return {**options, "factor": math.ceil(options["factor"])}
 
     def check(self, options: Options) -> None:
-        from slir.resampling import check_one, checked_factor
+        from slir.preprocessing.resampling import check_one, checked_factor
 
         factor, size, phase = options["factor"], options["size"], options["phase"]
         check_one(factor, size)
@@ -255,7 +255,7 @@ class Inpaint(Task):
         return Mask(np.zeros((1, 1), bool) if options["mask"] is None else options["mask"])
 
     def degradations(self, options: Options, sigma: tuple[float, float] | None) -> Family:
-        from slir.families import AnyMask, noise_levels
+        from slir.kernel.degradations import AnyMask, noise_levels
 
         return AnyMask(**noise_levels(sigma, clean=True))
 

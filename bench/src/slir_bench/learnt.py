@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from slir.compute import pick_device
-from slir.defaults import default_model, shipped_hash
+from slir.kernel.shipped import default_model, shipped_hash
 from slir.model import Model
 from slir_bench.ours import operator_of, ours, restored
 from slir_bench.paper import measure

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from slir.estimator.loop import restore
+from slir.estimator.paper_settings import sharper_deblurring
 from slir.fitting import paper_model
 from slir.model import Model
 from slir.operators import Blur, Downsample, Identity, Mask, Operator
-from slir.recipes import sharper_deblurring
 from slir_bench.protocols import Case, Group
 
 

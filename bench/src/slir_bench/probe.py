@@ -16,10 +16,10 @@ from torch import Tensor
 
 from slir import psf
 from slir.compute import peak_memory
-from slir.defaults import default_model, training_pictures
 from slir.estimator.tiling import restore_tiled
 from slir.fitting import paper_model
 from slir.kernel.network import KernelNetwork
+from slir.kernel.shipped import default_model, training_pictures
 from slir.kernel.stage import KernelStage
 from slir.model import Model
 from slir.operators import Downsample, Operator

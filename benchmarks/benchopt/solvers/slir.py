@@ -4,7 +4,7 @@ import torch
 from benchopt import BaseSolver
 
 from slir import restore
-from slir.defaults import default_model
+from slir.kernel.shipped import default_model
 
 
 class Solver(BaseSolver):

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from slir.compute import retry_on_oom
-from slir.defaults import default_model
 from slir.errors import InputError
 from slir.estimator.loop import Restoration, restore
 from slir.estimator.tiling import restore_tiled
+from slir.kernel.shipped import default_model
 from slir.model import Model
 from slir.operators import Operator
 from slir.preprocessing import colour

@@ -35,7 +35,7 @@ def info(
     slir info photos/ model.safetensors
     slir info photos/ --json
     """
-    from slir.files.about import about
+    from slir.files.inspect import about
 
     failed = False
     for path in _expanded(files):
@@ -58,7 +58,7 @@ def info(
 
 
 def _expanded(places: list[Path]) -> list[Path]:
-    from slir.files.about import MODEL_SUFFIX
+    from slir.files.inspect import MODEL_SUFFIX
     from slir.io import is_image_name
 
     found: list[Path] = []

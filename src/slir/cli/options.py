@@ -176,7 +176,7 @@ def antialias_value(text: str) -> str | float | np.ndarray:
 
 def factor_value(factor: float | None) -> float:
     """2 where none is given; whole numbers as such."""
-    from slir.resampling import checked_factor
+    from slir.preprocessing.resampling import checked_factor
 
     with as_options():
         return 2 if factor is None else checked_factor(factor)

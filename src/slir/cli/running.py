@@ -16,8 +16,8 @@ from slir.errors import InputError
 
 if TYPE_CHECKING:
     from slir.files.batch import Policy
-    from slir.files.gather import Pair, Passed
     from slir.files.jobs import Job
+    from slir.files.paths import Pair, Passed
 
 
 @dataclass(frozen=True)
@@ -48,16 +48,16 @@ class Run:
 
     def restore(self, task: str, sigma: str, *, made_by: str = "", **settings: Any) -> None:
         """Do to all images what a command asks for. `mask`, among the settings, may be a folder of masks."""
-        from slir.files import gather
+        from slir.files import paths
 
         with options.as_options():
-            found = gather.search(self.images, self.output, recursive=self.recursive, form=self.format)
+            found = paths.search(self.images, self.output, recursive=self.recursive, form=self.format)
             jobs = [self._job(task, pair, sigma, made_by, settings) for pair in found.pairs]
             _check_apart(jobs)
             show.passed_over(found.passed, quiet=self.quiet or self.json)
             if self.dry_run:
                 self._plan(jobs, found.passed)
-            elif gather.is_folder(self.images, self.output):
+            elif paths.is_folder(self.images, self.output):
                 self._many(jobs, found.passed)
             else:
                 self._one(jobs[0])
@@ -92,12 +92,12 @@ class Run:
     def _one(self, job: Job) -> None:
         """One image into one file. What goes wrong is the command's error."""
         from slir.cli.progress import progress_bar
-        from slir.files import batch, jobs, staging
+        from slir.files import atomic_output, batch, jobs
 
         screen = show.Screen(quiet=self.quiet, json=self.json, many=False)
         try:
             reason = batch.settled(job, self._policy)
-            staging.clear_stale([job.output.parent])
+            atomic_output.clear_stale([job.output.parent])
             if reason is not None:
                 screen.report(batch.Report(job, "skipped", reason))
             else:

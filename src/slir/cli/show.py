@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from slir.files.batch import Planned, Report
-    from slir.files.gather import Passed
     from slir.files.jobs import Job, Outcome
+    from slir.files.paths import Passed
 
 SCREENFUL, FEW = 20, 4
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")

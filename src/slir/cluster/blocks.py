@@ -10,11 +10,11 @@ import torch
 
 from slir.cluster.process import settle_in
 from slir.compute import pick_device
-from slir.defaults import default_model
 from slir.errors import InputError
 from slir.estimator.tiling import Piece, scaled
 from slir.files.jobs import using_threads
-from slir.files.streams import covered
+from slir.files.restore_file import covered
+from slir.kernel.shipped import default_model
 from slir.model import Model
 from slir.operators import Mask, Operator
 from slir.operators.base import Shape

@@ -2,7 +2,7 @@
 
 Each tile is a task: read with its halo, restored, written beside the output. The client puts tiles together as they
 come, so that the output is the file that one machine would have made, in any format, with its sidecar. Planes that one
-machine restores whole (`slir.files.streams.LARGE`) are one tile.
+machine restores whole (`slir.files.restore_file.LARGE`) are one tile.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from slir.cluster.process import absolute, release
 from slir.cluster.worker import Equip, Kit, decide, lead_model, restore_tile
 from slir.errors import SlirWarning
 from slir.estimator.tiling import Piece, scaled, tile_side
-from slir.files import jobs, streams
+from slir.files import jobs, restore_file
 from slir.files.jobs import Job, Outcome, Progress
-from slir.files.streams import Found, Work
+from slir.files.restore_file import Found, Work
 from slir.files.warning_log import about_plane
 from slir.io import Picture, Sink, Source
-from slir.outcome import Uncertainty
+from slir.result import Uncertainty
 
 RETRIES = 2
 """Times that a task is tried again after an error, as disks on a network have their moments."""
@@ -62,11 +62,11 @@ def _side(job: Job) -> int:
 def _restore(
     client: Any, job: Job, folder: Folder, source: Source, sink: Sink, work: Work, progress: Progress | None
 ) -> Found:
-    """In place of `slir.files.streams.restore_file`."""
-    cut = streams.is_cut(source.size, work)
+    """In place of `slir.files.restore_file.restore_file`."""
+    cut = restore_file.is_cut(source.size, work)
     pieces: list[Piece | None] = [None]
     if cut:
-        pieces = [*streams.pieces_of(source.size, work, lead_model(work, source), folder.side)]
+        pieces = [*restore_file.pieces_of(source.size, work, lead_model(work, source), folder.side)]
     wanted = [(plane, number) for plane in range(source.planes) for number in range(len(pieces))]
     done = folder.done(wanted)
     notes = (f"{len(done)} of {len(wanted)} tiles were there from a run that was stopped",) if done else ()
@@ -155,7 +155,7 @@ class _Assembly:
         found = [(own["sigma"], own["residual"]) for own in self.said]
         if pieces:
             arrays = [np.array(own) for own in found]
-            self.found.append(streams.summed(arrays, pieces, self.work, self.said[0]["spans"]))
+            self.found.append(restore_file.summed(arrays, pieces, self.work, self.said[0]["spans"]))
         else:
             self.found.append(found[0])
         self.said.clear()

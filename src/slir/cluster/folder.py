@@ -20,8 +20,8 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 
 from slir.errors import FileError
+from slir.files.atomic_output import _lock, _unlock
 from slir.files.jobs import Job
-from slir.files.staging import _lock, _unlock
 
 SUFFIX = ".slir-tiles"
 VERSION = 3
@@ -38,7 +38,7 @@ _OPTIONAL = ("alpha", "error", "low", "high")
 class Tile:
     """What a piece of a plane became.
 
-    said: as JSON: "sigma" and "residual", "warnings", "spans" of windows, "reason" of `slir.outcome.Uncertainty`,
+    said: as JSON: "sigma" and "residual", "warnings", "spans" of windows, "reason" of `slir.result.Uncertainty`,
     whose arrays are error, low and high.
     """
 
@@ -143,18 +143,18 @@ def _clear(path: Path) -> None:
 
 def identity_of(job: Job) -> dict[str, Any]:
     """All that decides what the tiles hold. Images are known by size and time, as hashing a large one takes long."""
-    from slir.defaults import shipped_hash
-    from slir.files import sidecars
+    from slir.files import provenance
+    from slir.kernel.shipped import shipped_hash
 
     told = {
         "slir": "tiles",
         "version": VERSION,
         "task": job.problem.task.name,
-        "settings": sidecars.settings(job),
+        "settings": provenance.settings(job),
         "error_map": job.error_map,
         "interval": job.interval,
         "model": shipped_hash() if job.model is None else _stamp(job.model),
-        "versions": sidecars.versions(),
+        "versions": provenance.versions(),
         **{what: _stamp(path) for what, path in job.inputs.items()},
     }
     return json.loads(json.dumps(told))

@@ -68,7 +68,7 @@ def absolute(job: Job) -> Job:
 def release() -> tuple[str, str]:
     """Version and models of this slir: results of another may differ."""
     from slir import __version__
-    from slir.defaults import shipped_hash
+    from slir.kernel.shipped import shipped_hash
 
     return __version__, shipped_hash()
 

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from slir.errors import FileError, SlirError
+from slir.files.atomic_output import clear_stale, sidecar_of
 from slir.files.jobs import Job, Outcome, Progress
 from slir.files.jobs import run as restore
-from slir.files.staging import clear_stale, sidecar_of
 from slir.io import Head
 
 if TYPE_CHECKING:
-    from slir.files.estimates import Estimate
+    from slir.files.cost import Estimate
 
 Status = Literal["restored", "skipped", "failed"]
 OnError = Literal["continue", "stop"]
@@ -169,10 +169,10 @@ def settled(job: Job, policy: Policy) -> str | None:
 
 def _other(job: Job, beside: Path) -> str | None:
     """Why an output with a sidecar is not the one that the job would make; None where it is."""
-    from slir.files import sidecars
+    from slir.files import provenance
 
     try:
-        return sidecars.load(beside).differs(job)
+        return provenance.load(beside).differs(job)
     except FileError as error:
         return f"has a sidecar that cannot be read ({error})"
 
@@ -191,7 +191,7 @@ class Planned:
 
 def plan(jobs: Sequence[Job], *, policy: Policy = Policy()) -> Iterator[Planned]:  # noqa: B008  (frozen)
     """Say what `run` would do with each job. Nothing is written; small pictures are restored to time it."""
-    from slir.files.estimates import Pace, calibrate, estimate
+    from slir.files.cost import Pace, calibrate, estimate
 
     paces: dict[tuple[bool, int], Pace] = {}  # of files in colour, and of others, by factor: no more differs in a batch
     if len(jobs) > 1:

@@ -2,7 +2,7 @@
 
 job = Job(Problem("denoise"), Path("night.png"), Path("clean.png"))
 outcome = run(job)                        # writes clean.png and clean.png.json
-again = sidecars.load("clean.png.json")   # the same job, to be run again: the same bytes
+again = provenance.load("clean.png.json")   # the same job, to be run again: the same bytes
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import numpy as np
 
 from slir import io
 from slir.errors import FileError, InputError
-from slir.files.staging import ERROR_MAPS, INTERVALS, maps_of, sidecar_of, staged
+from slir.files.atomic_output import ERROR_MAPS, INTERVALS, maps_of, sidecar_of, staged
 from slir.files.warning_log import caught
+from slir.preprocessing.resampling import Reduction
 from slir.problem import NAN, Problem, parse_sigma
-from slir.resampling import Reduction
 
 if TYPE_CHECKING:
-    from slir.files.streams import Found, Work
+    from slir.files.restore_file import Found, Work
     from slir.trust.explain import Explanation
 
 Progress = Callable[[int, int, str], None]
@@ -47,7 +47,7 @@ class Job:
     called : the image's name for people, where the file has another.
     threads : cores that the work may use; None for all. Sums in another order differ in their last bits, so the same
         bytes need the same number.
-    error_map : write the errors to expect beside the output too, as `slir.files.staging.maps_of` names them.
+    error_map : write the errors to expect beside the output too, as `slir.files.atomic_output.maps_of` names them.
     interval : write the bounds that hold the true pixel so many times out of a hundred, likewise; None for none.
     """
 
@@ -160,7 +160,7 @@ class Watch:
     progress : called as progress(done, total, what).
     observe : called as observe(plane, image) with the estimate after each stage.
     keep : called as keep(plane, result) with the `slir.tasks.Result` of each plane.
-    Planes too large to be held (`slir.files.streams.LARGE`) report progress alone.
+    Planes too large to be held (`slir.files.restore_file.LARGE`) report progress alone.
     """
 
     progress: Progress | None = None
@@ -180,21 +180,21 @@ def run(
 
     sidecar : write `OUT.json` beside the output. Without it, one that tells of the output's predecessor is removed.
     progress : called as progress(done, total, what). watch : the same, for those who want to see more.
-    restore : what restores an open file into another; None for `slir.files.streams.restore_file`, which does it here.
+    restore : what restores an open file into another; None for `slir.files.restore_file`, which does it here.
     """
     from slir.compute import peak_memory
-    from slir.files import sidecars
+    from slir.files import provenance
 
     watch = Watch(progress) if watch is None else watch
     job.check()
     place = sidecar_of(Path(os.path.realpath(job.output)))
-    ours = sidecars.is_sidecar(place)
-    older = sidecars.load(place).maps() if ours else {}
+    ours = provenance.is_sidecar(place)
+    older = provenance.load(place).maps() if ours else {}
     if sidecar and place.exists() and not ours:
         raise FileError(place, "exists already and is no sidecar of slir", "Move it, or restore without a sidecar.")
     with caught() as told, staged(job.output) as stage, using_threads(job.threads) as threads:
         start = time.perf_counter()
-        inputs = sidecars.fingerprints(job) if sidecar else {}  # before the work: the output may replace the image
+        inputs = provenance.fingerprints(job) if sidecar else {}  # before the work: the output may replace the image
         engine = _engine if restore is None else partial(_engine, restore=restore)
         head, found = engine(job, stage.output, watch)
         made = {kind: path for kind, path in job.maps(job.output).items() if stage.maps[kind].exists()}
@@ -212,7 +212,7 @@ def run(
             **found,
         )
         if sidecar:
-            sidecars.write(stage, job, outcome, inputs=inputs, threads=threads)
+            provenance.write(stage, job, outcome, inputs=inputs, threads=threads)
         elif ours:
             place.unlink()
     for kind, path in older.items():  # else they would be taken for those of the new output
@@ -223,7 +223,7 @@ def run(
 
 def _engine(job: Job, output: Path, watch: Watch, *, restore: Restore | None = None) -> tuple[io.Head, dict[str, Any]]:
     """Where files meet the restoration: job.image plane by plane into `output`; and what was found on the way."""
-    from slir.files import streams  # torch takes its time
+    from slir.files import restore_file
     from slir.trust.files import ErrorMaps
 
     with ExitStack() as opened:
@@ -245,20 +245,20 @@ def _engine(job: Job, output: Path, watch: Watch, *, restore: Restore | None = N
         own = job if restore is None else replace(job, device=None)  # the device is then others' affair
         work = work_of(own, source.head, missing=missing, **seen)
         with sink:
-            found = (restore or streams.restore_file)(source, sink, work, watch.progress)
+            found = (restore or restore_file.restore_file)(source, sink, work, watch.progress)
         head = replace(source.head, notes=(*source.head.notes, *notes, *found.notes))
         return head, {"sigma": found.sigma, "residual": found.residual}
 
 
 def work_of(job: Job, head: io.Head, *, missing: Any, **seen: Any) -> Work:
     """What to do to each plane of a file. missing : by windows, from `open_missing`. seen : whom to tell of it."""
-    from slir.files import streams
+    from slir.files import restore_file
 
     limits, sigma = job._limits(head)
     problem = job.problem.at_size(head.size).at_whole_scale().replace(sigma=sigma)
     settings: dict[str, Any] = {"model": load_model(job), "device": job.device, "seed": job.seed, **seen}
     settings |= {"level": None if job.interval is None else job.interval / 100}
-    return streams.Work(problem, limits, missing=missing, **settings)
+    return restore_file.Work(problem, limits, missing=missing, **settings)
 
 
 @contextmanager
@@ -278,13 +278,13 @@ def open_missing(job: Job, head: io.Head) -> Iterator[Any]:
 def explain(job: Job, at: tuple[int, int], *, k: int = 16, plane: int = 0) -> Explanation:
     """What the pixel `at` (row, col) of the job's output would be made from: the k examples that say most. Nothing is
     written, and no more is restored than the pixel needs. plane : of a stack."""
-    from slir.files import streams
+    from slir.files import restore_file
 
     with io.open_source(job.image) as source, open_missing(job, source.head) as missing:
         if not 0 <= plane < source.planes:
             rule = f"lie in 0 … {source.planes - 1}"
             raise InputError("plane", rule, plane, "It counts the pages or slices of the file from 0.")
-        return streams.explain(source, plane, work_of(job, source.head, missing=missing), at, k=k)
+        return restore_file.explain(source, plane, work_of(job, source.head, missing=missing), at, k=k)
 
 
 def _history(job: Job) -> list[str]:
@@ -316,7 +316,7 @@ def check_errors(job: Job) -> None:
                 "is read from, and would be replaced by an error map or an interval",
                 "Choose another output name.",
             )
-    from slir.defaults import default_model
+    from slir.kernel.shipped import default_model
 
     model = load_model(job) or default_model(problem.operator())
     if model.learnt and model.trust is None:

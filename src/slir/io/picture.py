@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from slir.resampling import enlarged
+from slir.preprocessing.resampling import enlarged
 
 #: The most pixels that are decoded at once. Pillow stops at the same number; above it a small file can fill the memory.
 MAX_PIXELS = 178_956_970

@@ -13,7 +13,7 @@ from slir.io.picture import Picture
 from slir.io.sink import Sink
 from slir.io.source import bounds
 from slir.io.waiting import Waiting
-from slir.resampling import Limits, Reduction, Size, rounded
+from slir.preprocessing.resampling import Limits, Reduction, Size, rounded
 
 _ALL = slice(None)
 SIDE = 2048

@@ -9,12 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from slir.estimator.paper_settings import ROUNDING
 from slir.estimator.state import State
 from slir.kernel.network import MULTIPLE, PATCH, STRIDE, KernelNetwork
 from slir.model import ImageQuadratic
 from slir.operators import Blur
 from slir.patches import PatchGrid
-from slir.recipes import ROUNDING
 from slir.trust.spread import box
 
 STAGES = 5

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from slir.errors import InputError, SlirWarning
-from slir.resampling import Resize
+from slir.preprocessing.resampling import Resize
 
 GREY = (0.299, 0.587, 0.114)
 """Weights of R, G, B in the grey picture that banks are learnt from."""

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slir.defaults import default_model
 from slir.errors import InputError, SlirError, SlirWarning, is_finite
 from slir.estimator.loop import Restoration
+from slir.estimator.paper_settings import ROUNDING
+from slir.kernel.shipped import default_model
 from slir.model import Model
 from slir.noise import estimate_poisson_gaussian, estimate_sigma
 from slir.operators import Mask, Operator
@@ -21,7 +22,6 @@ from slir.preprocessing import colour
 from slir.preprocessing.arrays import Canvas
 from slir.preprocessing.ranges import Groups, black_at_zero, camera_offset, far_away, stretched
 from slir.preprocessing.stabilise import Evened, Stabiliser
-from slir.recipes import ROUNDING
 from slir.trust.forward import NOISE_OFF, UNEXPLAINED, ForwardCheck, judge, unexplained
 
 POISSON_GAUSSIAN = "poisson-gaussian"

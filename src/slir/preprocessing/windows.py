@@ -1,7 +1,7 @@
 """A plane restored by windows: what is decided once about all of it, and what is done to each window.
 
-Files that are larger than memory (`slir.files.streams`), arrays of Dask and clusters (`slir.cluster`) share these two
-steps, so that they give the same pixels.
+Large files (`slir.files.restore_file`), arrays of Dask and clusters (`slir.cluster`) share these two steps, so that
+they give the same pixels.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from slir.compute import retry_on_oom
 from slir.estimator.loop import Restoration, restore
 from slir.model import Model
 from slir.operators import Mask, Operator
-from slir.outcome import SILENT, Outlook, Uncertainty
 from slir.preprocessing.arrays import Canvas, DataRange, canvas, check_filled
 from slir.preprocessing.treatment import Restored, Treatment, settle
+from slir.result import SILENT, Outlook, Uncertainty
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,15 +12,15 @@ from torch import Tensor
 
 from slir.bank import degrade, image_hash
 from slir.compute import pick_device
-from slir.defaults import default_model
 from slir.errors import InputError
 from slir.estimator.loop import advance, begin, finished, gives_errors, per_channel, raw_error
-from slir.families import Family
+from slir.estimator.paper_settings import ROUNDING
 from slir.fitting import family_for
+from slir.kernel.degradations import Family
+from slir.kernel.shipped import default_model
 from slir.model import Model
 from slir.preprocessing.arrays import clean_picture, grey_plane
 from slir.preprocessing.treatment import check_model
-from slir.recipes import ROUNDING
 from slir.trust.intervals import calibrate_errors, log_square
 from slir.trust.record import Trust
 

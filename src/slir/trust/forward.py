@@ -18,9 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from slir.estimator.paper_settings import ROUNDING
 from slir.noise import estimate_sigma
 from slir.operators import Operator
-from slir.recipes import ROUNDING
 from slir.trust.spectra import SCALES, find_width
 
 NOISE_OFF = 1.6

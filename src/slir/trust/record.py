@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from slir.estimator.paper_settings import ROUNDING
 from slir.operators import Operator
-from slir.recipes import ROUNDING
 from slir.trust.intervals import Calibration
 
 ROOM = 1.1

@@ -13,7 +13,7 @@ import numpy as np
 
 from slir import io
 from slir.files.jobs import Job, caught, open_missing, work_of
-from slir.files.sidecars import problem_settings
+from slir.files.provenance import problem_settings
 from slir.io import Head, Picture
 from slir.web import display
 from slir.web.display import View
@@ -74,7 +74,7 @@ class _Crop:
 
 def _restored(job: Job, head: Head, picture: Picture) -> tuple[Any, np.ndarray]:
     """σ and the pixels of the result."""
-    from slir.files.streams import restore_whole
+    from slir.files.restore_file import restore_whole
 
     crop: Any = _Crop(picture)
     sigma, _ = restore_whole(crop, 0, crop, work_of(job, head, missing=None))
@@ -83,7 +83,7 @@ def _restored(job: Job, head: Head, picture: Picture) -> tuple[Any, np.ndarray]:
 
 def _noise(job: Job, plane: int) -> float:
     """The noise of a plane as a restoration of all of it estimates it: the root mean square of its channels."""
-    from slir.files.streams import Windows
+    from slir.files.restore_file import Windows
 
     key = (job.image, plane, job.problem.task.name, json.dumps(problem_settings(job.problem)), job.data_range)
     if key not in _NOISE:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from slir.files.atomic_output import sidecar_of
 from slir.files.jobs import Job
-from slir.files.staging import sidecar_of
 from slir.io import result_suffix
 from slir.web.crew import Hand
 from slir.web.problems import Names

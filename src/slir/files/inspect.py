@@ -60,7 +60,7 @@ def about_image(path: Path, *, noise: bool = False) -> dict[str, Any]:
 
 def about_model(path: Path) -> dict[str, Any]:
     """What a model, or a learnt kernel, was learnt for and from, and what its intervals hold for."""
-    from slir.files.staging import digest
+    from slir.files.atomic_output import digest
     from slir.io.models import is_kernel, load, load_kernel
 
     facts = _kernel_facts(load_kernel(path)) if is_kernel(path) else model_facts(load(path, device="cpu"))
@@ -71,7 +71,7 @@ def _inside(path: Path) -> dict[str, str]:
     """Of a model that ships, the hash by which sidecars know all of these."""
     from importlib.resources import as_file, files
 
-    from slir.defaults import shipped_hash
+    from slir.kernel.shipped import shipped_hash
 
     own = files("slir.models") / path.name
     if not own.is_file():

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 import slir
-from slir.defaults import demo_picture
 from slir.io import Picture, write
+from slir.kernel.shipped import demo_picture
 from slir.operators import Blur, Downsample
 from slir.operators.base import Operator
 from slir.pictures import side_by_side

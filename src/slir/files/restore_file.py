@@ -26,12 +26,12 @@ from slir.io import Picture, Sink, Source
 from slir.model import Model
 from slir.noise import estimate_sigma
 from slir.operators import Mask, Operator
-from slir.outcome import UNTOUCHED, Result, Uncertainty
 from slir.preprocessing.arrays import DataRange
 from slir.preprocessing.treatment import Restored, Treatment, sample
 from slir.preprocessing.windows import Decision, RestoredWindow, decide_once, restore_window
 from slir.problem import Problem
 from slir.restoration import Info, Settings, explain_pixel, restore_image
+from slir.result import UNTOUCHED, Result, Uncertainty
 
 if TYPE_CHECKING:
     from slir.trust.explain import Explanation
@@ -54,7 +54,7 @@ class Work:
     data_range, model, device, seed: as for every task.
     observe: called as observe(plane, image) after each stage. keep: called as keep(plane, result) with the `Result` of
     each. Both are for planes that fit into memory.
-    errors: called as errors(plane, uncertainty, window) with the `slir.outcome.Uncertainty` of each plane, or of each
+    errors: called as errors(plane, uncertainty, window) with the `slir.result.Uncertainty` of each plane, or of each
     window of it (None: all). level: of its intervals, between 0 and 1; None for none.
     """
 

@@ -19,9 +19,9 @@ from PIL import Image, ImageDraw, ImageFont
 
 from slir import psf
 from slir.errors import InputError
+from slir.estimator.paper_settings import ROUNDING
 from slir.operators import Blur, Downsample, Identity, Mask, Operator
 from slir.operators.base import Shape
-from slir.recipes import ROUNDING
 
 
 class Family(ABC):

@@ -10,7 +10,7 @@ import numpy as np
 
 from slir.compute.memory import CPU_TILES
 from slir.files.jobs import Job, load_model, using_threads
-from slir.files.streams import LARGE
+from slir.files.restore_file import LARGE
 from slir.files.warning_log import caught
 from slir.io import Head
 from slir.problem import parse_sigma

@@ -14,7 +14,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from slir.errors import FileError, InputError
-from slir.files.staging import ERROR_MAPS, INTERVALS, SIDECAR, sidecar_of
+from slir.files.atomic_output import ERROR_MAPS, INTERVALS, SIDECAR, sidecar_of
 from slir.io import EXTENSIONS, is_image_name, result_suffix
 
 _WILD = "*?["
@@ -222,29 +222,29 @@ def _is_result(path: Path, root: Path, output: str) -> bool:
     beside = sidecar_of(path)
     if not _is_sidecar(beside):
         return False
-    from slir.files import sidecars
+    from slir.files import provenance
 
-    return sidecars.load(beside).is_own_output()
+    return provenance.load(beside).is_own_output()
 
 
 def _is_map(path: Path) -> bool:
     """Whether the sidecar of an output beside it tells of this file as its error map or as a bound of its interval."""
-    from slir.files import sidecars
+    from slir.files import provenance
 
     for kind in (*ERROR_MAPS, *INTERVALS):
         if path.name.endswith(f".{kind}"):
             stem = glob.escape(path.name.removesuffix(f".{kind}"))
             beside = (own for own in path.parent.glob(f"{stem}.*{SIDECAR}") if _is_sidecar(own))
-            return any(kind in sidecars.load(own).maps() for own in beside)
+            return any(kind in provenance.load(own).maps() for own in beside)
     return False
 
 
 def _is_sidecar(path: Path) -> bool:
     if path.suffix != SIDECAR or not path.is_file():
         return False
-    from slir.files import sidecars
+    from slir.files import provenance
 
-    return sidecars.is_sidecar(path)
+    return provenance.is_sidecar(path)
 
 
 def _apart(found: list[Pair]) -> list[Pair]:

@@ -18,8 +18,8 @@ import numpy as np
 
 import slir
 from slir.errors import FileError, SlirError
+from slir.files.atomic_output import ERROR_MAPS, INTERVALS, SIDECAR, Stage, digest, maps_of
 from slir.files.jobs import Job, Outcome
-from slir.files.staging import ERROR_MAPS, INTERVALS, SIDECAR, Stage, digest, maps_of
 from slir.problem import NAN, Problem, parse_sigma
 
 KIND = "restoration"
@@ -303,7 +303,7 @@ def _kept_digest(path: Path, *version: int) -> str:
 
 
 def _inside() -> str:
-    from slir.defaults import shipped_hash
+    from slir.kernel.shipped import shipped_hash
 
     return shipped_hash()
 
