@@ -202,7 +202,7 @@ def test_a_fifth_task_is_one_more_command(tmp_path: Path, picture: np.ndarray, m
     monkeypatch.setattr(running, "COMMANDS", [])
 
     @running.command
-    def unweave(run: running.Run, dim: float = 0.5, sigma: str = "auto") -> None:
+    def unweave(dim: float = 0.5, sigma: str = "auto", *, run: running.Run) -> None:
         """Undo a pattern."""
         run.restore("unweave", sigma, dim=dim)
 

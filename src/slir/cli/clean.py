@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
 
 from slir.cli import options
 from slir.cli.progress import Progress
@@ -22,19 +25,47 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Degradation:
-    """What the model is to undo, as the options say it: one blur, filter or mask, or any of the task's."""
+    """What a model is to undo, as the options say it: one blur, filter or mask, or any of the task's."""
 
-    task: str
-    kernel: np.ndarray | None
-    border: Literal["unknown", "circular", "reflect"]
-    factor: int
-    antialias: str | None
-    mask: Path | None
-    missing: str | None
-    seed: int
+    task: Annotated[options.Task, typer.Option(help="What the model is to restore.")]
+    sigma: Annotated[
+        str | None,
+        typer.Option(metavar="NUMBER|PERCENT%", help="Noise to expect, in pixel values or percent; all by default."),
+    ] = None
+    psf: options.PsfFile = None
+    gaussian: options.Gaussian = None
+    motion: options.Motion = None
+    defocus: options.Defocus = None
+    border: options.Border = "unknown"
+    factor: Annotated[int, typer.Option(min=2, help="With --task upsample: how many times as wide and high.")] = 2
+    antialias: Annotated[
+        str | None, typer.Option(metavar="NAME|SIGMA|FILE", help="With --task upsample: the one filter to expect.")
+    ] = None
+    mask: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --task inpaint: a mask such as those to be expected.")
+    ] = None
+    missing: Annotated[
+        str | None, typer.Option(metavar="PERCENT%", help="Instead of --mask: this share of the pixels, at random.")
+    ] = None
+    data_range: options.Range = None
+    seed: options.Seed = 0
+
+    @cached_property
+    def kernel(self) -> np.ndarray | None:
+        """The blur kernel, where one is given."""
+        return options.psf_value(psf=self.psf, gaussian=self.gaussian, motion=self.motion, defocus=self.defocus)
+
+    def read(
+        self, paths: list[Path], progress: Progress | Literal[False]
+    ) -> tuple[list[tuple[Picture, np.ndarray]], float | None]:
+        """The clean images, and σ on the scale where white is 1, where it is given."""
+        limits = options.range_value(self.data_range)
+        found = pictures(paths, limits, progress)
+        return found, None if self.sigma is None else noise(found, limits, self.sigma)
 
     def check(self) -> None:
-        """Raise for a mask that is given twice."""
+        """Raise for a blur or a mask that is given twice."""
+        _ = self.kernel
         if self.mask is not None and self.missing is not None:
             raise InputError("the mask", "be given once", "given twice", "Pass --mask FILE or --missing 80%.")
 

@@ -13,7 +13,7 @@ from slir.errors import InputError
 
 
 @command
-def denoise(run: Run, sigma: options.GrowingSigma = "auto") -> None:
+def denoise(sigma: options.GrowingSigma = "auto", *, run: Run) -> None:
     """Remove noise: of high ISO, of short exposures, of scanners and detectors.
 
     The noise is taken to be white: of one strength everywhere and without pattern. Its strength is estimated from each
@@ -35,13 +35,14 @@ def denoise(run: Run, sigma: options.GrowingSigma = "auto") -> None:
 
 @command
 def deblur(
-    run: Run,
     psf: options.PsfFile = None,
     gaussian: options.Gaussian = None,
     motion: options.Motion = None,
     defocus: options.Defocus = None,
     border: options.Border = "unknown",
     sigma: options.Sigma = "auto",
+    *,
+    run: Run,
 ) -> None:
     """Remove a blur that is known: of a shaken camera, of a lens out of focus, of a microscope or telescope.
 
@@ -69,7 +70,6 @@ def deblur(
 
 @command
 def upsample(
-    run: Run,
     factor: Annotated[
         float | None,
         typer.Option(
@@ -88,6 +88,8 @@ def upsample(
     ] = None,
     antialias: options.Antialias = "bicubic",
     sigma: options.Sigma = "0",
+    *,
+    run: Run,
 ) -> None:
     """Make images larger, with more detail than interpolation gives.
 
@@ -114,7 +116,6 @@ def upsample(
 
 @command
 def inpaint(
-    run: Run,
     mask: Annotated[
         str,
         typer.Option(
@@ -126,6 +127,8 @@ def inpaint(
         ),
     ],
     sigma: options.Sigma = "0",
+    *,
+    run: Run,
 ) -> None:
     """Fill in pixels that are missing: scratches, dust, text, dead pixels of a detector.
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from slir.cli import many, options, show
+from slir.cli.groups import spell_out
 from slir.errors import InputError
 
 if TYPE_CHECKING:
@@ -163,33 +163,9 @@ COMMANDS: list[Callable[..., None]] = []
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
-    """Make a command out of function(run, own options...): one that takes the options of `Run` as well."""
-    hints = get_type_hints(Run, include_extras=True)
-    shared = {field.name: field.default for field in fields(Run)}
-    own_hints = get_type_hints(function, include_extras=True)
-    own = [
-        parameter.replace(annotation=own_hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)
-        for parameter in list(inspect.signature(function).parameters.values())[1:]
-    ]
-    asked = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if default is MISSING else default,
-            annotation=hints[name],
-        )
-        for name, default in shared.items()
-    ]
-
-    def run(**given: Any) -> None:
-        function(Run(**{name: given.pop(name) for name in shared}), **given)
-
-    run.__name__, run.__doc__, run.__module__ = function.__name__, function.__doc__, function.__module__
-    ordered = [*asked[:2], *own, *asked[2:]]
-    run.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in ordered}
-    COMMANDS.append(run)
-    return run
+    """Make a command that restores of function(own options..., run)."""
+    COMMANDS.append(spell_out(function))
+    return COMMANDS[-1]
 
 
 def _check_apart(jobs: list[Job]) -> None:
