@@ -329,7 +329,7 @@ def test_damaged_tiles_are_made_again(tmp_path: Path) -> None:
     Tile(np.arange(6).reshape(2, 3), {"sigma": 1.5}, alpha=np.ones((2, 3))).save(tiles.place(0, 0))
     tiles.place(0, 1).write_bytes(tiles.place(0, 0).read_bytes()[:-30])
     tiles.place(0, 2).touch()
-    assert tiles.done([(0, number) for number in range(4)]) == {(0, 0)}
+    assert tiles.finished_tiles([(0, number) for number in range(4)]) == {(0, 0)}
     tile = Tile.load(tiles.place(0, 0))
     assert (tile.pixels == np.arange(6).reshape(2, 3)).all()
     assert tile.said == {"sigma": 1.5}
@@ -371,7 +371,7 @@ def test_only_files_that_slir_made_are_removed_with_the_tiles(folder: Path) -> N
     with tiles_of(job(folder, "out.zarr"), side=64) as tiles:
         assert sorted(path.name for path in place.iterdir()) == [*kept[:2], "run.json", "sub"]
         os.mkfifo(tiles.place(0, 1))
-        assert tiles.done([(0, 0), (0, 1)]) == set()
+        assert tiles.finished_tiles([(0, 0), (0, 1)]) == set()
         Tile(np.zeros((2, 2)), {"sigma": 1.0}).save(tiles.place(0, 0))
     assert sorted(path.name for path in place.iterdir()) == kept
     assert precious.read_text() == "ten years"

@@ -18,7 +18,7 @@ from slir.files import jobs, provenance, restore_file
 from slir.files.jobs import Job
 from slir.io import Meta, Picture, Resolution
 from slir.kernel.shipped import demo_picture
-from slir.preprocessing.resampling import Reduction, enlarged, factor_of
+from slir.preprocessing.resampling import Reduction, enlarged_size, factor_of
 from slir.problem import Problem
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -44,8 +44,8 @@ def test_a_size_is_a_factor() -> None:
     for _ in range(200):
         shape = (int(rng.integers(16, 900)), int(rng.integers(16, 900)))
         factor = float(rng.uniform(1, 4))
-        found = factor_of(None, enlarged(shape, factor), shape)
-        assert enlarged(shape, found) == enlarged(shape, factor)
+        found = factor_of(None, enlarged_size(shape, factor), shape)
+        assert enlarged_size(shape, found) == enlarged_size(shape, factor)
 
 
 @pytest.mark.parametrize(

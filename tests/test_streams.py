@@ -34,13 +34,13 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setattr(treatment, "default_model", lambda operator: SMALL)
     monkeypatch.setattr(restore_file, "LARGE", 1)
     monkeypatch.setattr(restore_file, "tile_side", lambda *about: 128)
-    by = restore_file.Windows.restored
+    by = restore_file.Windows.restore_piece
 
     def restored(self: Any, piece: Any) -> Any:
         pieces.append(piece)
         return by(self, piece)
 
-    monkeypatch.setattr(restore_file.Windows, "restored", restored)
+    monkeypatch.setattr(restore_file.Windows, "restore_piece", restored)
     return pieces
 
 
@@ -165,8 +165,8 @@ def test_windows_without_a_hole_are_copied(tmp_path: Path, windows: list[Any], m
     mask[10:14, 10:40] = 255
     io.write(tmp_path / "mask.png", Picture(mask))
     worked: list[Any] = []
-    by = restore_file.Windows._restored
-    monkeypatch.setattr(restore_file.Windows, "_restored", lambda *given: worked.append(given) or by(*given))
+    by = restore_file.Windows._restore_seen
+    monkeypatch.setattr(restore_file.Windows, "_restore_seen", lambda *given: worked.append(given) or by(*given))
     found = restored(tmp_path, pixels, "inpaint", sigma=0.0, mask=tmp_path / "mask.png").pixels
     assert len(worked) == 1 < len(windows)
     assert (found[mask == 0] == pixels[mask == 0]).all()
@@ -235,7 +235,7 @@ def test_noise_of_a_large_image_is_told_from_a_sample(tmp_path: Path, windows: l
     assert treatment.sample((2048, 2048)) == [(slice(0, 2048), slice(0, 2048))]
     assert len(treatment.sample((200, 50_000))) == treatment.BLOCKS  # a strip has one row of blocks
     plane = torch.rand(3000, 2500)
-    (seen,) = treatment.sampled([plane])
+    (seen,) = treatment.sample_planes([plane])
     assert seen.shape == (16 * 512, 512)
     assert torch.equal(seen[:512], plane[:512, :512])
 

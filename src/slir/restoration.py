@@ -30,7 +30,7 @@ from slir.preprocessing.arrays import (
     check_filled,
     refuse_masked,
 )
-from slir.preprocessing.resampling import Reduction, Resize, enlarged
+from slir.preprocessing.resampling import Reduction, Resize, enlarged_size
 from slir.preprocessing.treatment import Restored, Treatment, settle
 from slir.result import UNASKED, Outlook, Result
 
@@ -77,7 +77,7 @@ def _sides(image: Any, channel_axis: int | None) -> tuple[int, int]:
     return (shape[-2], shape[-1]) if len(shape) > 1 else (1, 1)
 
 
-def blanked(image: Array, missing: np.ndarray, channel_axis: int | None) -> Array:
+def blank_missing(image: Array, missing: np.ndarray, channel_axis: int | None) -> Array:
     """The image with an inconspicuous value at its missing pixels, so that NaN there offends nobody."""
     refuse_masked(image)
     array = image.detach().cpu().numpy() if isinstance(image, Tensor) else np.asarray(image)
@@ -108,7 +108,7 @@ def restore_image(image: Array, problem: Problem, options: Settings = Settings()
     if problem.mask is not None:
         missing = problem.mask.detach().cpu().numpy() if isinstance(problem.mask, Tensor) else np.asarray(problem.mask)
         problem = problem.replace(mask=missing.astype(bool))
-        image, keep = blanked(image, problem.mask, options.channel_axis), ~problem.mask
+        image, keep = blank_missing(image, problem.mask, options.channel_axis), ~problem.mask
     started = time.perf_counter()
     check: ForwardCheck | None = None
     frame, array = canvas(image, data_range=options.data_range, channel_axis=options.channel_axis)
@@ -116,7 +116,7 @@ def restore_image(image: Array, problem: Problem, options: Settings = Settings()
         check_filled(array, options.data_range)
     device = pick_device(options.device)
     resize = _resize(problem, frame.size)
-    operator, frame, planes, treatment = _settled(frame, array, problem, options.model, device)
+    operator, frame, planes, treatment = _prepare(frame, array, problem, options.model, device)
     frame = replace(frame, resize=resize)
     if treatment.leaves(operator):  # as it came: 32-bit integers have more digits than the engine's planes
         zeros = [0.0] * len(planes)
@@ -141,7 +141,7 @@ def restore_image(image: Array, problem: Problem, options: Settings = Settings()
             warnings.warn(text, SlirWarning, stacklevel=3)
         result = frame.image(restored.planes)
     if keep is not None and not any(restored.sigmas):
-        result = _kept(result, array, keep, options.channel_axis)
+        result = _keep_known(result, array, keep, options.channel_axis)
     if not options.return_info:
         return result
     grey = options.channel_axis is None
@@ -160,9 +160,9 @@ def restore_image(image: Array, problem: Problem, options: Settings = Settings()
         stats["variance"] = [own.variance * span**2 for own, span in known]
     ask: Callable[[int, int, int], Any] | None = None
     if not treatment.leaves(operator):
-        ask = partial(_explained, array, frame, treatment, operator)
+        ask = partial(_explain, array, frame, treatment, operator)
         if resize is not None:
-            ask = resize.asked(ask, operator.x_shape(frame.size))
+            ask = resize.explain_result(ask, operator.x_shape(frame.size))
     if not options.errors:
         return Result(result, stats, ask=ask, silence=UNASKED)
     return Result(result, stats, Outlook.of(restored, treatment, operator, frame), ask)
@@ -173,7 +173,7 @@ def _resize(problem: Problem, size: tuple[int, int]) -> Resize | None:
     if problem.scale == problem.factor:
         return None
     reduction = Reduction(problem.scale / problem.factor, centred=problem.centred)
-    return Resize(reduction, enlarged(size, problem.scale), problem.factor)
+    return Resize(reduction, enlarged_size(size, problem.scale), problem.factor)
 
 
 def _lazily(image: Any, problem: Problem, options: Settings) -> Any:
@@ -196,7 +196,7 @@ def _lazily(image: Any, problem: Problem, options: Settings) -> Any:
     return restore_lazily(image, make, problem.sigma, mask=problem.mask, **settings, **shared)
 
 
-def _settled(
+def _prepare(
     frame: Canvas,
     array: np.ndarray,
     problem: Problem,
@@ -228,22 +228,22 @@ def explain_pixel(
     model, data_range, channel_axis: as for every task.
     """
     if problem.task.masked:
-        image = blanked(image, problem.mask, channel_axis)
+        image = blank_missing(image, problem.mask, channel_axis)
     frame, array = canvas(image, data_range=data_range, channel_axis=channel_axis)
-    operator, frame, _, treatment = _settled(frame, array, problem, model, torch.device("cpu"))
+    operator, frame, _, treatment = _prepare(frame, array, problem, model, torch.device("cpu"))
     if treatment.leaves(operator):
         raise SlirError("There is nothing to explain: without noise or blur the image comes back as it is.")
-    return _explained(array, frame, treatment, operator, *at, k)
+    return _explain(array, frame, treatment, operator, *at, k)
 
 
-def _explained(
+def _explain(
     array: np.ndarray, frame: Canvas, treatment: Treatment, operator: Operator, row: int, col: int, k: int
 ) -> Explanation:
     """What a pixel was made from; of colours restored together, their mean."""
     from slir.trust.explain import explain
 
     device = torch.device("cpu")
-    planes, sigmas = treatment.prepared(frame.planes(array, device)), treatment.sigmas
+    planes, sigmas = treatment.prepare(frame.planes(array, device)), treatment.sigmas
     y, noise = (torch.stack(planes[:3]), sigmas[:3]) if treatment.joint else (planes[0], sigmas[0])
     return explain(y, operator, treatment.model_for(operator, device), noise, row, col, k)
 
@@ -258,7 +258,7 @@ def _looks(
     """What turns the estimate of one plane into the user's kind of image. Planes whose turn is yet to come show the
     operator's guess."""
     shape = (planes[0].shape[0], planes[0].shape[1])
-    shown = [operator.crop(operator.guess(plane), shape) for plane in treatment.prepared(planes)]
+    shown = [operator.crop(operator.guess(plane), shape) for plane in treatment.prepare(planes)]
 
     def look(number: int, x: Tensor) -> None:
         shown[number : number + (len(x) if x.ndim > 2 else 1)] = x if x.ndim > 2 else [x]
@@ -277,7 +277,7 @@ def _given_model(model: Model | str | PathLike | None) -> Model | None:
     raise InputError("model", "be a slir.Model or the path of one", type(model).__name__, "slir.load reads one.")
 
 
-def _kept(result: Array, array: np.ndarray, keep: np.ndarray, channel_axis: int | None) -> Array:
+def _keep_known(result: Array, array: np.ndarray, keep: np.ndarray, channel_axis: int | None) -> Array:
     """The result with the pixels of `keep` taken from the input."""
     spread = keep if channel_axis is None else np.expand_dims(keep, channel_axis)
     if isinstance(result, Tensor):

@@ -23,7 +23,7 @@ from slir.fitting import fit
 from slir.model import Model
 from slir.operators import Identity, Mask, Operator
 from slir.preprocessing.arrays import canvas
-from slir.restoration import blanked
+from slir.restoration import blank_missing
 
 FLOATS = (np.float64, np.float32)
 
@@ -183,7 +183,7 @@ class Restorer(TransformerMixin, BaseEstimator):
 
     def _restored(self, picture: np.ndarray) -> np.ndarray:
         if isinstance(self.operator, Mask):  # missing pixels may be NaN
-            picture = np.asarray(blanked(picture, self.operator.missing.numpy(), self.channel_axis))
+            picture = np.asarray(blank_missing(picture, self.operator.missing.numpy(), self.channel_axis))
         frame, array = canvas(picture, data_range=self.data_range, channel_axis=self.channel_axis)
         planes = frame.planes(array, pick_device(self.device))
         sigma = self.sigma / frame.spans[0]

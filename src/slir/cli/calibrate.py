@@ -76,7 +76,7 @@ def calibrate(
         import slir  # after the checks: torch takes its time
 
         operator = degradation.operator(one=False)
-        with options.as_options(), clean.named(images):
+        with options.as_options(), clean.name_files(images):
             found = slir.calibrate(
                 [pixels for _, pixels in pictures],
                 model=None if model is None else slir.load(model, device=device),
@@ -94,7 +94,7 @@ def calibrate(
     found.save(str(output))
     assert found.trust is not None  # that is what was made
     show.done(
-        f"{_measured(degradation.task, found.trust)} ({show.seconds(time.perf_counter() - start)}) -> {output}",
+        f"{_summary(degradation.task, found.trust)} ({show.seconds(time.perf_counter() - start)}) -> {output}",
         quiet=quiet,
     )
     show.done(_holds(found.trust), quiet=quiet)
@@ -103,7 +103,7 @@ def calibrate(
         show.warn(f"{few} may not be like all others: intervals may hold the truth less often, or more. Pass a dozen.")
 
 
-def _measured(task: str, trust: Trust) -> str:
+def _summary(task: str, trust: Trust) -> str:
     count = trust.what["pictures"]
     images = "1 image" if count == 1 else f"{count} images"
     return f"calibrated to {task} on {trust.calibration.pixels:,} pixels of {trust.what['crops']} crops of {images}"

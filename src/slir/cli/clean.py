@@ -123,7 +123,7 @@ def files(places: list[Path]) -> list[Path]:
 
 
 @contextlib.contextmanager
-def named(places: list[Path] | None) -> Iterator[None]:
+def name_files(places: list[Path] | None) -> Iterator[None]:
     """Let errors about one of the images name its file."""
     try:
         yield

@@ -65,7 +65,7 @@ def run(out_dir: str | Path, progress: Report | bool = False) -> list[Row]:
     rows = []
     for number, (task, truth, y, shown, restore) in enumerate(jobs):
         started = time.perf_counter()
-        restored = restore(y, _nested(progress, number, len(jobs), task))
+        restored = restore(y, _nested_progress(progress, number, len(jobs), task))
         seconds = time.perf_counter() - started
         prefix = "" if task == "deblur" else f"{task}-"
         pictures = {"before": shown, "after": restored, "side-by-side": _comparison(shown, restored, truth)}
@@ -99,7 +99,7 @@ def _comparison(before: np.ndarray, after: np.ndarray, truth: np.ndarray) -> np.
     return side_by_side([before, after, truth], labels=["before", "after", "truth"])
 
 
-def _nested(progress: Report | bool, number: int, total: int, task: str) -> Report | bool:
+def _nested_progress(progress: Report | bool, number: int, total: int, task: str) -> Report | bool:
     """Progress of one task as a share of all."""
     if not callable(progress):
         return False

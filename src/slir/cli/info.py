@@ -38,7 +38,7 @@ def info(
     from slir.files.inspect import about
 
     failed = False
-    for path in _expanded(files):
+    for path in _expand_folders(files):
         try:
             found = about(path, noise=noise)
         except SlirError as error:
@@ -57,7 +57,7 @@ def info(
         raise typer.Exit(1)
 
 
-def _expanded(places: list[Path]) -> list[Path]:
+def _expand_folders(places: list[Path]) -> list[Path]:
     from slir.files.inspect import MODEL_SUFFIX
     from slir.io import is_image_name
 

@@ -152,7 +152,7 @@ class Run:
         workers = 1 if len(jobs) == 1 else batch.workers_for(jobs) if self.jobs is None else min(self.jobs, len(jobs))
         screen = show.Plan(quiet=self.quiet, json=self.json, workers=workers, passed=passed)
         for planned in batch.plan(jobs, policy=self._policy):
-            screen.planned(planned)
+            screen.report(planned)
         screen.summary()
         if screen.failed:
             raise typer.Exit(1)

@@ -107,12 +107,12 @@ def passed_over(files: Sequence[Passed], *, quiet: bool = False) -> None:
     reasons: dict[str, list[Path]] = {}
     for each in files:
         reasons.setdefault(each.reason, []).append(each.path)
-    parts = [f"{_named(paths)} ({reason})" for reason, paths in reasons.items()]
+    parts = [f"{_file_names(paths)} ({reason})" for reason, paths in reasons.items()]
     if parts:
         note(f"passed over {len(files)} file{'s' if len(files) > 1 else ''}: {'; '.join(parts)}", quiet=quiet)
 
 
-def _named(paths: Sequence[Path]) -> str:
+def _file_names(paths: Sequence[Path]) -> str:
     """A few files by their names, more of them by their suffixes."""
     if len(paths) <= FEW:
         return ", ".join(map(str, paths))
@@ -156,7 +156,7 @@ class Screen:
             done(f"skipped {report.job.image} ({report.job.output} {report.reason})", quiet=self.quiet)
         else:
             assert report.outcome is not None  # it was restored
-            self._restored(report.job, report.outcome)
+            self._report_restored(report.job, report.outcome)
 
     def failure(self, reason: str, record: dict[str, Any], details: str = "") -> None:
         """A file that failed. record : which one, for machines. details : a traceback, where it is a bug."""
@@ -169,7 +169,7 @@ class Screen:
         if details:
             typer.echo(plain(details), err=True)
 
-    def _restored(self, job: Job, outcome: Outcome) -> None:
+    def _report_restored(self, job: Job, outcome: Outcome) -> None:
         for text in outcome.notes:
             note(f"{job.image}: {text}", quiet=self.quiet)
         for text in outcome.warnings:
@@ -181,7 +181,7 @@ class Screen:
     def summary(self) -> None:
         taken = time.perf_counter() - self.start
         if self.json:
-            told = {"not_begun": self.left, "seconds": round(taken, 3), **_passed(self.passed)}
+            told = {"not_begun": self.left, "seconds": round(taken, 3), **_passed_record(self.passed)}
             typer.echo(as_json({"summary": {**self.counts, **told}}))
             return
         left = f", {self.left} not begun" if self.left else ""
@@ -207,7 +207,7 @@ class Plan:
     def failed(self) -> int:
         return self.counts["failed"]
 
-    def planned(self, planned: Planned) -> None:
+    def report(self, planned: Planned) -> None:
         job, guess = planned.job, planned.estimate
         self.counts[planned.status] += 1
         if guess is not None:
@@ -236,7 +236,7 @@ class Plan:
         if self.json:
             counts = {f"would_be_{status}": number for status, number in self.counts.items()}
             guess = {"seconds": round(taken, 3), "memory": held, "jobs": self.workers}
-            typer.echo(as_json({"summary": {**counts, **guess, **_passed(self.passed)}}))
+            typer.echo(as_json({"summary": {**counts, **guess, **_passed_record(self.passed)}}))
             return
         words = zip(self.counts.values(), ("to restore", "to skip", "that would fail"))
         counts_line = ", ".join(f"{number} {word}" for number, word in words)
@@ -265,7 +265,7 @@ def _sigma(job: Job, outcome: Outcome) -> str:
     return f"sigma {' '.join(f'{number:.3g}' for number in found)} (estimated)"
 
 
-def _passed(files: Sequence[Passed]) -> dict[str, Any]:
+def _passed_record(files: Sequence[Passed]) -> dict[str, Any]:
     found = [{"path": str(each.path), "reason": each.reason} for each in files]
     return {"passed_over": found} if found else {}
 

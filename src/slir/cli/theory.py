@@ -101,7 +101,7 @@ def theory(
         from slir import load
         from slir import theory as measured
 
-        with options.as_options(), clean.named(images):
+        with options.as_options(), clean.name_files(images):
             found = measured.report(
                 pictures,
                 None if degradation.task is None else degradation.operator(one=True),

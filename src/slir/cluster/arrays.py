@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from slir.cluster.blocks import Grid, Plan, boxed, decide, restore_block
+from slir.cluster.blocks import Grid, Plan, box_object, decide, restore_block
 from slir.errors import InputError
 from slir.estimator.tiling import cut, halo, period, tile_side
 from slir.model import Model
@@ -52,7 +52,7 @@ def restore_lazily(
     import dask
     import dask.array as da
 
-    array = _checked(image, channel_axis)
+    array = _as_planes(image, channel_axis)
     size = (int(array.shape[-2]), int(array.shape[-1]))
     operator = NOTHING if make is None or mask is not None else make(size)
     colour = channel_axis is not None
@@ -63,7 +63,7 @@ def restore_lazily(
     sent = dask.delayed(plan, name=f"slir-plan-{name}", traverse=False)
     holes = [] if mask is None else [_missing(mask, array, channel_axis)]
     blocks = [_with_halo(each, plan.grid) for each in (array, *holes)]
-    decisions = da.from_array(boxed(None, array.ndim), chunks=1)
+    decisions = da.from_array(box_object(None, array.ndim), chunks=1)
     if plan.known is None:
         decisions = _decisions(array, holes, sent, name)
     chunks = (*array.chunks[:-2], *plan.grid.out_chunks(operator.scale))
@@ -72,7 +72,7 @@ def restore_lazily(
     return restored if channel_axis is None else da.moveaxis(restored, -3, channel_axis)
 
 
-def _checked(image: Any, channel_axis: int | None) -> Any:
+def _as_planes(image: Any, channel_axis: int | None) -> Any:
     """The image as (planes ..., [channels], H, W), a plane and all its channels in one chunk."""
     import dask.array as da
 

@@ -77,7 +77,7 @@ class Folder:
     def place(self, plane: int, number: int) -> Path:
         return self.path / f"{plane}-{number}.npz"
 
-    def done(self, wanted: list[tuple[int, int]]) -> set[tuple[int, int]]:
+    def finished_tiles(self, wanted: list[tuple[int, int]]) -> set[tuple[int, int]]:
         """Which of these tiles, (plane, number), are there. One that a crash of the machine damaged is not."""
         there = {path.name for path in self.path.iterdir() if path.is_file()}
         candidates = [each for each in wanted if self.place(*each).name in there]

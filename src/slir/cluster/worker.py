@@ -152,7 +152,7 @@ def restore_tile(token: str, plane: int, number: int, decided: tuple[Decision, t
 def _window(bench: _Bench, plane: int, number: int, decision: Decision, told: tuple[str, ...]) -> Tile:
     decision = decision.with_model(bench.work.model)
     windows = restore_file.Windows(bench.source, plane, bench.work, decision, errors=bench.errors)
-    part = windows.restored(bench.pieces[number])
+    part = windows.restore_piece(bench.pieces[number])
     sigma, residual = part.found.tolist()
     said = {"sigma": sigma, "residual": residual, "spans": decision.spans, "warnings": told}
     return _tile(part.picture, said, part.uncertainty or Uncertainty())

@@ -94,7 +94,7 @@ def restore(
         stats.append(measured)
         if dual is None and measured["x_steps"] == 0 and _only_tighter(stage, model.stages[number + 1 :]):
             break
-    state = finished(state, model)
+    state = final_state(state, model)
     if progress:
         progress(len(model.stages), len(model.stages), "restoring")
     if observe:
@@ -201,7 +201,7 @@ def brightness(state: State) -> State:
     return replace(state, x=state.x.mean(0), z=state.z.mean(0), seen=seen)
 
 
-def finished(state: State, model: Model) -> State:
+def final_state(state: State, model: Model) -> State:
     """The state after the last stage, as it is given back."""
     noise_alone = model.learnt and state.operator.is_identity
     return replace(state, x=residual_correction(state)) if noise_alone else state

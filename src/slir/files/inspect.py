@@ -89,7 +89,7 @@ def _kernel_facts(kernel: LearntKernel) -> dict[str, Any]:
         "weights": sum(weight.numel() for weight in kernel.network.parameters()),
         "images": own.get("pictures"),
         "steps": own.get("steps"),
-        "intervals": {task: _calibrated(trust) for task, trust in kernel.trust.items()},
+        "intervals": {task: _calibration_words(trust) for task, trust in kernel.trust.items()},
         "slir": own.get("slir"),
     }
     return {name: value for name, value in found.items() if value is not None}
@@ -116,7 +116,7 @@ def model_facts(model: Model) -> dict[str, Any]:
         "images": len(own["images"]) if isinstance(own.get("images"), list) else own.get("images"),
         "crops": own.get("crops"),
         "seed": own.get("seed", made_for.get("seed")),
-        "intervals": _calibrated(model.trust),
+        "intervals": _calibration_words(model.trust),
         "slir": own.get("slir"),
     }
     return {name: value for name, value in found.items() if value is not None}
@@ -129,7 +129,7 @@ def _task(kind: str) -> str:
     return KINDS[kind].task if kind in KINDS else kind
 
 
-def _calibrated(trust: Trust | None) -> str:
+def _calibration_words(trust: Trust | None) -> str:
     """What the intervals hold for, in words."""
     if trust is None:
         return "not calibrated"

@@ -331,11 +331,11 @@ def load_model(job: Job) -> Any:
         return None
     _check_model(job)
     stat = job.model.stat()
-    return _loaded(job.model, job.device, stat.st_mtime_ns, stat.st_size)
+    return _load_cached(job.model, job.device, stat.st_mtime_ns, stat.st_size)
 
 
 @lru_cache(maxsize=1)
-def _loaded(path: Path, device: str | None, *version: int) -> Any:
+def _load_cached(path: Path, device: str | None, *version: int) -> Any:
     import slir
 
     return slir.load(path, device=device)

@@ -51,9 +51,9 @@ def fingerprints(job: Job) -> dict[str, dict[str, str]]:
 def _files(job: Job) -> dict[str, dict[str, str]]:
     files = {"input": {"path": str(job.image), "sha256": digest(job.image)}}
     if "mask" in job.inputs:
-        files["mask"] = _named(job.inputs["mask"])
+        files["mask"] = _file_entry(job.inputs["mask"])
     if job.model is not None:
-        files["model"] = _named(job.model)
+        files["model"] = _file_entry(job.model)
     return files
 
 
@@ -144,7 +144,7 @@ class Sidecar:
         except (TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
             if isinstance(error, SlirError):
                 raise
-            raise _damaged(self.path, str(error)) from error
+            raise _damage_error(self.path, str(error)) from error
 
     def changes(self) -> list[str]:
         """In words, which of the files that took part are no longer what they were."""
@@ -208,7 +208,7 @@ class Sidecar:
             told = self.record.get("error_map", {}) | self.record.get("interval", {}).get("files", {})
             return {kind: entry["sha256"] for kind, entry in told.items()}
         except (AttributeError, TypeError, LookupError) as error:
-            raise _damaged(self.path, "it tells nothing of its error map or interval") from error
+            raise _damage_error(self.path, "it tells nothing of its error map or interval") from error
 
     def _place(self, what: str) -> Path:
         return Path(os.path.normpath(self.path.parent / self.record[what]["path"]))
@@ -231,7 +231,7 @@ def load(path: str | os.PathLike[str]) -> Sidecar:
         remedy = "Install the slir that wrote it, or a newer one."
         raise FileError(path, f"has version {record.get('version')}, this slir reads {VERSION}", remedy)
     if flaw := _flaw(record, _shape_of(record)):
-        raise _damaged(path, flaw)
+        raise _damage_error(path, flaw)
     return Sidecar(path, record)
 
 
@@ -282,7 +282,7 @@ def _shape_of(record: dict[str, Any]) -> dict[str, Any]:
     return shape
 
 
-def _damaged(path: Path, reason: str) -> FileError:
+def _damage_error(path: Path, reason: str) -> FileError:
     return FileError(path, f"is a damaged sidecar ({reason})", "Restore the image again.")
 
 
@@ -291,7 +291,7 @@ def _versus(then: Any, now: Any) -> str:
     return f" ({then}, now {now})" if plain else ""
 
 
-def _named(path: Path) -> dict[str, str]:
+def _file_entry(path: Path) -> dict[str, str]:
     stat = path.stat()
     return {"path": str(path), "sha256": _kept_digest(path, stat.st_mtime_ns, stat.st_size)}
 

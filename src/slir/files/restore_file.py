@@ -20,7 +20,7 @@ import torch
 
 from slir.compute import pick_device
 from slir.errors import InputError, SlirWarning
-from slir.estimator.tiling import Piece, cut, scaled, tile_side
+from slir.estimator.tiling import Piece, cut, scale_window, tile_side
 from slir.files.warning_log import about_plane
 from slir.io import Picture, Sink, Source
 from slir.model import Model
@@ -108,7 +108,7 @@ def restore_file(source: Source, sink: Sink, work: Work, progress: Progress | No
 
 def is_cut(size: tuple[int, int], work: Work) -> bool:
     """Whether planes of this size are restored by windows."""
-    return size[0] * size[1] * work.problem.factor**2 > LARGE and not _tied(work)
+    return size[0] * size[1] * work.problem.factor**2 > LARGE and not _is_tied(work)
 
 
 def explain(source: Source, plane: int, work: Work, at: tuple[int, int], *, k: int) -> Explanation:
@@ -127,10 +127,10 @@ def _of_plane(
     if work.problem.task.masked:
         return picture.pixels, work.problem.replace(mask=missing)
     sigma = _noise_beside(picture, missing, work)
-    return _filled(picture.pixels, missing, settings), work.problem.replace(sigma=sigma)
+    return _fill_missing(picture.pixels, missing, settings), work.problem.replace(sigma=sigma)
 
 
-def _tied(work: Work) -> bool:
+def _is_tied(work: Work) -> bool:
     """Whether far pixels depend on each other, so that no window can be restored alone."""
     circular = work.problem.options.get("border") == "circular"
     return circular or (work.model is not None and work.model.splitting == "admm")
@@ -158,8 +158,8 @@ def restore_whole(
     gone = np.zeros_like(missing) if work.problem.task.masked else missing
     if work.errors is not None:
         uncertainty = Uncertainty.of(result.outlook, result.image, work.level, result.calibrated)
-        work.errors(plane, uncertainty.each(lambda own: _emptied(own, gone, work.problem.factor)), None)
-    emptied = _emptied(result.image, gone, work.problem.factor)
+        work.errors(plane, uncertainty.each(lambda own: _set_missing_to_nan(own, gone, work.problem.factor)), None)
+    emptied = _set_missing_to_nan(result.image, gone, work.problem.factor)
     sink.write(picture.with_pixels(emptied, alpha=_alpha(picture, work)), plane=plane)
     return result.stats.get("sigma"), result.stats.get("residual")
 
@@ -174,15 +174,15 @@ def _by_windows(source: Source, plane: int, sink: Sink, work: Work, progress: Pr
     for number, piece in enumerate(pieces):
         if progress is not None:
             progress(number, len(pieces), "restoring")
-        part = windows.restored(piece)
-        rows, cols = scaled(piece.own, work.problem.factor)
+        part = windows.restore_piece(piece)
+        rows, cols = scale_window(piece.own, work.problem.factor)
         sink.write(part.picture, plane=plane, rows=rows, cols=cols)
         if work.errors is not None:
             work.errors(plane, part.uncertainty or Uncertainty(), (rows, cols))
         found.append(part.found)
     if progress is not None:
         progress(len(pieces), len(pieces), "restoring")
-    return summed(found, pieces, work, windows.decision.spans)
+    return plane_totals(found, pieces, work, windows.decision.spans)
 
 
 def pieces_of(size: tuple[int, int], work: Work, lead: Model, side: int) -> list[Piece]:
@@ -190,7 +190,9 @@ def pieces_of(size: tuple[int, int], work: Work, lead: Model, side: int) -> list
     return list(cut(size, work.problem.operator(size), lead, side))
 
 
-def summed(found: Sequence[np.ndarray], pieces: Sequence[Piece], work: Work, spans: Sequence[float]) -> tuple[Any, Any]:
+def plane_totals(
+    found: Sequence[np.ndarray], pieces: Sequence[Piece], work: Work, spans: Sequence[float]
+) -> tuple[Any, Any]:
     """σ and the residual of a plane from those of its windows, (2, C) each. Warns of what speaks against σ and B."""
     pixels = [float(np.prod(_sides(piece.own))) for piece in pieces]
     squares = np.sum([np.square(own) * count for own, count in zip(found, pixels)], axis=0)
@@ -225,9 +227,9 @@ class Windows:
         self.device = pick_device(work.device)
         self.axis = -1 if source.colour else None
         self.generator = torch.Generator().manual_seed(work.seed)
-        self.decision = self._decided() if decision is None else decision
+        self.decision = self._decide() if decision is None else decision
 
-    def _decided(self) -> Decision:
+    def _decide(self) -> Decision:
         blocks, holes = zip(*(self._block(window) for window in sample(self.source.size)))
         operator, missing = self.work.problem.operator(self.source.size), np.concatenate(holes)
         blind = bool(missing.all())
@@ -242,9 +244,9 @@ class Windows:
         """Pixels of a window, an inconspicuous value where they are missing; and where that is."""
         pixels = self.source.read(self.plane, *window).pixels
         missing = self.work.blank(pixels, *window)
-        return covered(pixels, missing), missing
+        return cover_missing(pixels, missing), missing
 
-    def restored(self, piece: Piece) -> Part:
+    def restore_piece(self, piece: Piece) -> Part:
         """What a piece answers for."""
         picture = self.source.read(self.plane, *piece.seen)
         missing = self.work.blank(picture.pixels, *piece.seen)
@@ -255,12 +257,12 @@ class Windows:
         )
         nothing = np.zeros((2, 3 if self.source.colour else 1))
         factor = self.work.problem.factor
-        within = scaled(piece.within, factor)
+        within = scale_window(piece.within, factor)
         blank = np.zeros((*_sides(within), *picture.pixels.shape[2:]), np.float32) if self.errors else None
         if self._is_done(missing[piece.within]):
             untouched = self.decision.treatment.leaves(self.decision.operator)
             if blank is not None and not self.work.problem.task.masked:
-                blank = _emptied(blank, missing[piece.within], factor)
+                blank = _set_missing_to_nan(blank, missing[piece.within], factor)
             return Part(own, nothing, self._exact(own.pixels, blank, UNTOUCHED if untouched else ""))
         alpha = _alpha(picture, self.work)
         alpha = None if alpha is None else alpha[within]
@@ -272,7 +274,7 @@ class Windows:
             empty = np.full((*_sides(within), *picture.pixels.shape[2:]), np.nan, own.pixels.dtype)
             unknown = self._exact(empty, None if blank is None else blank + np.nan)
             return Part(own.with_pixels(empty, alpha=alpha), nothing, unknown)
-        whole = self._restored(picture, missing, piece)
+        whole = self._restore_seen(picture, missing, piece)
         uncertainty = None if whole.uncertainty is None else whole.uncertainty.each(lambda own: own[within])
         return Part(own.with_pixels(whole.pixels[within], alpha=alpha), whole.found, uncertainty)
 
@@ -299,17 +301,17 @@ class Windows:
     def _without_holes(self, picture: Picture, missing: np.ndarray, piece: Piece) -> tuple[np.ndarray, Operator]:
         """All that is seen of a piece with its holes filled in, and B for it, which for inpainting tells of these."""
         if self.work.problem.task.masked:
-            return covered(picture.pixels, missing), Mask(missing)
+            return cover_missing(picture.pixels, missing), Mask(missing)
         assert piece.operator is not None  # `_tied` has seen to it
-        return _filled(picture.pixels, missing, {**self._settings, "device": self.work.device}), piece.operator
+        return _fill_missing(picture.pixels, missing, {**self._settings, "device": self.work.device}), piece.operator
 
-    def _restored(self, picture: Picture, missing: np.ndarray, piece: Piece) -> RestoredWindow:
+    def _restore_seen(self, picture: Picture, missing: np.ndarray, piece: Piece) -> RestoredWindow:
         """All that is seen of a piece, on x's pixels."""
         filled, operator = self._without_holes(picture, missing, piece)
         asked: dict[str, Any] = {"errors": self.errors, "level": self.work.level}
         whole = restore_window(filled, operator, self.decision, **asked, **self._told)
         if not self.work.problem.task.masked:
-            empty = partial(_emptied, missing=missing, factor=self.work.problem.factor)
+            empty = partial(_set_missing_to_nan, missing=missing, factor=self.work.problem.factor)
             uncertainty = None if whole.uncertainty is None else whole.uncertainty.each(empty)
             return replace(whole, pixels=empty(whole.pixels), uncertainty=uncertainty)
         if whole.found[0].any():
@@ -318,7 +320,7 @@ class Windows:
         return replace(whole, pixels=np.where(kept, whole.pixels, picture.pixels))
 
 
-def covered(pixels: np.ndarray, missing: np.ndarray) -> np.ndarray:
+def cover_missing(pixels: np.ndarray, missing: np.ndarray) -> np.ndarray:
     """An inconspicuous value where pixels are missing."""
     if not missing.any():
         return pixels
@@ -328,10 +330,10 @@ def covered(pixels: np.ndarray, missing: np.ndarray) -> np.ndarray:
     return filled
 
 
-def _filled(pixels: np.ndarray, missing: np.ndarray, settings: dict[str, Any]) -> np.ndarray:
+def _fill_missing(pixels: np.ndarray, missing: np.ndarray, settings: dict[str, Any]) -> np.ndarray:
     """Missing pixels filled in, so that what is to be restored has no holes."""
     if not missing.any() or missing.all():
-        return covered(pixels, missing)
+        return cover_missing(pixels, missing)
     return restore_image(pixels, Problem("inpaint", mask=missing), Settings(**settings))
 
 
@@ -341,10 +343,10 @@ def _noise_beside(picture: Picture, missing: np.ndarray, work: Work) -> float | 
     holed = missing.any() and not missing.all()
     if work.problem.sigma != "auto" or picture.channel_axis is not None or not holed:
         return work.problem.sigma
-    return estimate_sigma(torch.from_numpy(covered(picture.pixels, missing).astype(np.float64)))
+    return estimate_sigma(torch.from_numpy(cover_missing(picture.pixels, missing).astype(np.float64)))
 
 
-def _emptied(pixels: np.ndarray, missing: np.ndarray, factor: int) -> np.ndarray:
+def _set_missing_to_nan(pixels: np.ndarray, missing: np.ndarray, factor: int) -> np.ndarray:
     """NaN again where there was nothing."""
     if not missing.any():
         return pixels

@@ -14,7 +14,7 @@ from slir.model import Model
 from slir.operators import Operator
 
 
-def _shipped(name: str, key: str) -> Tensor:
+def _load_tensor(name: str, key: str) -> Tensor:
     from safetensors.torch import load_file
 
     with as_file(files("slir.data") / name) as path:
@@ -24,13 +24,13 @@ def _shipped(name: str, key: str) -> Tensor:
 @lru_cache(maxsize=1)
 def training_pictures() -> list[Tensor]:
     """13 grey pictures to learn from: planes (384, 384) in [0, 1]."""
-    return list(_shipped("pictures.safetensors", "pictures").float() / 255)
+    return list(_load_tensor("pictures.safetensors", "pictures").float() / 255)
 
 
 @lru_cache(maxsize=1)
 def demo_picture() -> np.ndarray:
     """A colour picture (256, 256, 3), uint8, that nothing of slir's was learnt from."""
-    return _shipped("demo.safetensors", "picture").numpy()
+    return _load_tensor("demo.safetensors", "picture").numpy()
 
 
 @lru_cache(maxsize=1)

@@ -75,7 +75,7 @@ class KernelStage:
 
     def scheduled(self, state: State) -> float:
         """The level before the mask is considered, of the noisiest channel."""
-        return float(scheduled(self.share, torch.as_tensor(state.sigma).max()))
+        return float(scheduled_level(self.share, torch.as_tensor(state.sigma).max()))
 
     def z_update(
         self, state: State, grid: PatchGrid, generator: torch.Generator | None = None, *, errors: bool = False
@@ -90,7 +90,7 @@ class KernelStage:
         x: (H, W), channels (C, H, W), or several pictures (N, C, H, W).
         """
         shape = state.x.shape
-        x, trunk = _framed(state.x), self.network.trunk(*self.planes(state))
+        x, trunk = _pad_by_mirror(state.x), self.network.trunk(*self.planes(state))
 
         def unframed(image: Tensor) -> Tensor:
             return image[..., : shape[-2], : shape[-1]].reshape(shape)
@@ -113,7 +113,7 @@ class KernelStage:
         limit = OUTSHINING * box(state.x.abs(), AROUND)
         limited = [torch.minimum(state.x, limit), torch.minimum(state.z, limit)]
         limited.append(self.residual(state).clamp(-limit, limit))
-        return [_framed(plane) for plane in (*limited, level.expand(state.x.shape))]
+        return [_pad_by_mirror(plane) for plane in (*limited, level.expand(state.x.shape))]
 
     @torch.no_grad()
     def residual(self, state: State) -> Tensor:
@@ -153,7 +153,7 @@ class KernelStage:
         return replace(self, network=moved[id(self.network)])
 
 
-def scheduled(share: float, sigma: float | Tensor) -> Tensor:
+def scheduled_level(share: float, sigma: float | Tensor) -> Tensor:
     """The noise level of x at a stage, falling geometrically from the first to the noise's own."""
     last = torch.as_tensor(sigma).clamp(min=LAST_LEVEL)
     return FIRST_LEVEL ** (1 - share) * last**share
@@ -161,10 +161,10 @@ def scheduled(share: float, sigma: float | Tensor) -> Tensor:
 
 def ridge(share: float, sigma: float | Tensor) -> Tensor:
     """λσ²/level², the weight of z in the x-update before a stage."""
-    return DATA_WEIGHT * (torch.as_tensor(sigma).clamp(min=ROUNDING) / scheduled(share, sigma)) ** 2
+    return DATA_WEIGHT * (torch.as_tensor(sigma).clamp(min=ROUNDING) / scheduled_level(share, sigma)) ** 2
 
 
-def _framed(plane: Tensor) -> Tensor:
+def _pad_by_mirror(plane: Tensor) -> Tensor:
     """(N, C, H', W'), mirrored until both sides are multiples of 8, channels last."""
     batch = plane if plane.ndim == 4 else plane.reshape(1, -1, *plane.shape[-2:])
     rows, cols = (-length % MULTIPLE for length in plane.shape[-2:])

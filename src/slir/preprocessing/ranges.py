@@ -56,7 +56,7 @@ def black_at_zero(frame: Canvas) -> Canvas:
     return replace(frame, ranges=tuple((0.0, high) for _, high in frame.ranges))
 
 
-def stretched(
+def stretch_range(
     frame: Canvas, array: np.ndarray, operator: Operator, sigma: float | None, groups: Groups, *, black: bool
 ) -> Canvas:
     """The canvas with the part of the range that `array` fills, where that is little.
@@ -66,7 +66,7 @@ def stretched(
     """
     if not stretchable(operator, array.dtype):
         return frame
-    known = _known(array, operator)
+    known = _known_pixels(array, operator)
     ranges = list(frame.ranges)
     for group in groups:
         values = known if frame.channel_axis is None else known[..., group]
@@ -132,7 +132,7 @@ def _reach(operator: Operator) -> float:
     return OUTLYING if operator.reach > 0 else np.inf
 
 
-def _known(array: np.ndarray, operator: Operator) -> np.ndarray:
+def _known_pixels(array: np.ndarray, operator: Operator) -> np.ndarray:
     """The pixels that a mask leaves, (n,) or (n, C); all of them elsewhere."""
     if operator.missing is not None and operator.missing.shape == array.shape[:2]:
         return array[~operator.missing.cpu().numpy()]

@@ -40,7 +40,7 @@ def checked_factor(factor: Any) -> float:
     return int(factor) if factor == int(factor) else float(factor)
 
 
-def enlarged(shape: Size, factor: float) -> Size:
+def enlarged_size(shape: Size, factor: float) -> Size:
     """(height, width) of the result."""
     return round(shape[0] * factor), round(shape[1] * factor)
 
@@ -55,11 +55,11 @@ def _fitting(size: Any, shape: Size) -> float:
     low = max((side - 0.5) / before for side, before in zip(wanted, shape))
     high = min((side + 0.5) / before for side, before in zip(wanted, shape))
     for factor in (*sorted(ratios, key=lambda own: own != int(own)), (low + high) / 2):
-        if factor >= 1 and enlarged(shape, factor) == wanted:
+        if factor >= 1 and enlarged_size(shape, factor) == wanted:
             return checked_factor(factor)
     remedy = "slir only enlarges."
     if min(ratios) >= 1:
-        height, width = enlarged(shape, min(ratios))
+        height, width = enlarged_size(shape, min(ratios))
         remedy = f"Pass height {height} and width {width}, which fit inside."
     rule = f"keep the proportions of the image, which has height {shape[0]} and width {shape[1]}, and be no smaller"
     raise InputError("size", rule, f"height {wanted[0]} and width {wanted[1]}", remedy)
@@ -87,7 +87,7 @@ class Reduction:
         numbers = np.arange(new.start, new.stop)
         return (numbers + 0.5) / self.ratio - 0.5 if self.centred else numbers / self.ratio
 
-    def needed(self, new: range, length: int) -> range:
+    def source_range(self, new: range, length: int) -> range:
         """The old pixels, of `length`, that these new ones are made of."""
         first, last = self.places(new)[[0, -1]]
         start = min(max(0, math.floor(first) - self.reach), length - 1)
@@ -134,7 +134,7 @@ class Reduction:
         interleaved = pixels if pixels.ndim == 3 else pixels[..., None]
         rows, cols = ((range(new), range(old), old) for new, old in zip(size, pixels.shape))
         made = (self.errors if errors else self.window)(interleaved, rows, cols)
-        result = rounded(made, interleaved, limits)
+        result = round_to_type(made, interleaved, limits)
         return result if pixels.ndim == 3 else result[..., 0]
 
 
@@ -160,7 +160,7 @@ class Resize:
         made = self.reduction.array(np.moveaxis(pixels, channel_axis, -1), self.size, limits=limits, errors=errors)
         return np.ascontiguousarray(np.moveaxis(made, -1, channel_axis))
 
-    def asked(self, ask: Callable[[int, int, int], Any], shape: Size) -> Callable[[int, int, int], Any]:
+    def explain_result(self, ask: Callable[[int, int, int], Any], shape: Size) -> Callable[[int, int, int], Any]:
         """What explains a pixel of the large image, of that shape, for pixels of the result."""
 
         def of_result(row: int, col: int, k: int) -> Any:
@@ -170,7 +170,7 @@ class Resize:
         return of_result
 
 
-def rounded(made: np.ndarray, old: np.ndarray, limits: Limits) -> np.ndarray:
+def round_to_type(made: np.ndarray, old: np.ndarray, limits: Limits) -> np.ndarray:
     """New pixels in the type of the old ones. Integers stay within limits, or what the old ones hold beyond them."""
     if old.dtype.kind == "f":
         return made.astype(old.dtype)

@@ -20,9 +20,9 @@ from slir.noise import estimate_poisson_gaussian, estimate_sigma
 from slir.operators import Mask, Operator
 from slir.preprocessing import colour
 from slir.preprocessing.arrays import Canvas
-from slir.preprocessing.ranges import Groups, black_at_zero, camera_offset, far_away, stretched
+from slir.preprocessing.ranges import Groups, black_at_zero, camera_offset, far_away, stretch_range
 from slir.preprocessing.stabilise import Evened, Stabiliser
-from slir.trust.forward import NOISE_OFF, UNEXPLAINED, ForwardCheck, judge, unexplained
+from slir.trust.forward import NOISE_OFF, UNEXPLAINED, ForwardCheck, judge, unexplained_words
 
 POISSON_GAUSSIAN = "poisson-gaussian"
 
@@ -105,10 +105,10 @@ class Treatment:
             return [text for fault, text in check.faults.items() if fault not in ("sigma too small", "sigma too large")]
         for sigma, residual, span in zip(self.sigmas, restored.residuals, spans):
             if not denoising and residual**2 > UNEXPLAINED * max(sigma, 4 * ROUNDING) ** 2:
-                return [unexplained(residual * span, sigma * span, estimated=self.estimated)]
+                return [unexplained_words(residual * span, sigma * span, estimated=self.estimated)]
         return []
 
-    def prepared(self, planes: list[Tensor]) -> list[Tensor]:
+    def prepare(self, planes: list[Tensor]) -> list[Tensor]:
         """Channels with stabilised variance; as they are where that is not asked for."""
         return [even.forward(plane) for even, plane in zip(self.evened, planes)] if self.evened else list(planes)
 
@@ -125,7 +125,7 @@ class Treatment:
 
     def restore(self, planes: list[Tensor], operator: Operator, one: One) -> Restored:
         """All planes, each by `one(plane, model, sigma, number)`."""
-        planes, noises = self.prepared(planes), self.sigmas
+        planes, noises = self.prepare(planes), self.sigmas
         outcomes = []
         if self.grey and same(planes[:3]):
             once = one(planes[0], self.model_for(operator, planes[0].device), noises[0], 0)
@@ -163,12 +163,12 @@ def settle(
     sigma: in pixel values. blind: whether nothing is known of any pixel. A model that is given was made for a range, so
     that nothing is stretched then.
     """
-    told = _told(sigma, frame.spans[0])
+    told = _sigma_number(sigma, frame.spans[0])
     black = sigma == POISSON_GAUSSIAN
     frame = black_at_zero(frame) if black else frame
     seen, shown = _sampled_array(array, frame.channel_axis), operator
     if operator.missing is not None and not blind:
-        missing = sampled([operator.missing])[0]
+        missing = sample_planes([operator.missing])[0]
         blind = bool(missing.all())
         shown = operator if blind else Mask(missing)
 
@@ -176,7 +176,7 @@ def settle(
         """The canvas, and the sample's planes on it."""
         own = frame
         if model is None and not blind:
-            own = stretched(frame, seen, shown, told, groups, black=black)
+            own = stretch_range(frame, seen, shown, told, groups, black=black)
         flat = replace(own, channel_axis=None if frame.channel_axis is None else -1)
         return own, flat.planes(seen, device)
 
@@ -213,7 +213,7 @@ def decide(
 ) -> Treatment:
     """How to treat planes with values in [0, 1], or a sample of them. sigma: in units of which a span is the range.
     colours: whether the first three are, where that is known."""
-    evened = _evened(sigma, planes, operator)
+    evened = _stabilise_planes(sigma, planes, operator)
     if evened:
         planes = [even.forward(plane) for even, plane in zip(evened, planes)]
     sigmas = tuple(even.sigma for even in evened) if evened else _sigmas(sigma, planes, spans)
@@ -287,7 +287,7 @@ def sample(shape: tuple[int, int]) -> list[tuple[slice, slice]]:
     return [(rows, cols) for rows in axes[0] for cols in axes[1]]
 
 
-def sampled(planes: list[Tensor]) -> list[Tensor]:
+def sample_planes(planes: list[Tensor]) -> list[Tensor]:
     """The sample of planes that are in memory, its windows one below the other."""
     windows = sample((planes[0].shape[0], planes[0].shape[1]))
     return planes if len(windows) == 1 else [torch.cat([plane[window] for window in windows]) for plane in planes]
@@ -300,7 +300,7 @@ def _sampled_array(array: np.ndarray, channel_axis: int | None) -> np.ndarray:
     return moved if len(windows) == 1 else np.concatenate([moved[window] for window in windows])
 
 
-def _evened(sigma: float | str, planes: list[Tensor], operator: Operator) -> tuple[Evened, ...]:
+def _stabilise_planes(sigma: float | str, planes: list[Tensor], operator: Operator) -> tuple[Evened, ...]:
     """How to even out the noise of each plane, where that is asked for."""
     if sigma != POISSON_GAUSSIAN:
         return ()
@@ -313,13 +313,13 @@ def _evened(sigma: float | str, planes: list[Tensor], operator: Operator) -> tup
 
 def _sigmas(sigma: float | str, planes: list[Tensor], spans: Sequence[float]) -> tuple[float, ...]:
     """σ of each plane on the scale where the range is 1."""
-    told = _told(sigma, max(spans))
+    told = _sigma_number(sigma, max(spans))
     if told is None:
         return tuple(estimate_sigma(plane) for plane in planes)
     return tuple(told / span for span in spans)
 
 
-def _told(sigma: float | str, span: float) -> float | None:
+def _sigma_number(sigma: float | str, span: float) -> float | None:
     """σ in pixel values where it is a number, after the checks that users need."""
     if isinstance(sigma, str):
         if sigma not in ("auto", POISSON_GAUSSIAN):

@@ -98,7 +98,7 @@ def restore_window(
 ) -> RestoredWindow:
     """A window (h, w), or with channels last, seen through its own `operator`. level: of intervals."""
     frame, planes = _planes(pixels, decision, data_range, channel_axis, device)
-    restored = _restored(planes, operator, decision, generator, errors=errors)
+    restored = _restore_planes(planes, operator, decision, generator, errors=errors)
     found = np.array([restored.sigmas, restored.residuals]) * frame.spans
     image = np.asarray(frame.image(restored.planes))
     if not errors:
@@ -116,7 +116,7 @@ def _planes(
     return frame, frame.planes(array, device)
 
 
-def _restored(
+def _restore_planes(
     planes: list[Tensor], operator: Operator, decision: Decision, generator: torch.Generator | None, *, errors: bool
 ) -> Restored:
     shape = (planes[0].shape[0], planes[0].shape[1])
