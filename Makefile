@@ -20,8 +20,8 @@ $(VENV)/installed-dev: $(VENV)/installed
 	@$(PIP) install --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-$(VENV)/installed-bench: $(VENV)/installed
-	@$(PIP) install --constraint constraints.txt --editable '.[bench]'
+$(VENV)/installed-bench: bench/pyproject.toml $(VENV)/installed
+	@$(PIP) install --constraint constraints.txt --editable './bench[peers]'
 	@touch $@
 
 $(VENV)/installed-docs: $(VENV)/installed

@@ -19,9 +19,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from slir.bench.probe import case, operator_for
-from slir.defaults import default_model
 from slir.estimator.tiling import restore_tiled
+from slir.kernel.shipped import default_model
+from slir_bench.probe import case, operator_for
 
 TASKS = ("denoise", "deblur", "upsample", "inpaint")
 BAR = 2.0

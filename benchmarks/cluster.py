@@ -48,9 +48,10 @@ from slir import io
 from slir.cluster import connection, files, worker
 from slir.cluster.folder import SUFFIX, Tile
 from slir.compute import peak_memory
-from slir.defaults import demo_picture
-from slir.files import jobs, streams
+from slir.files import jobs, restore_file
 from slir.files.jobs import Job
+from slir.kernel.shipped import demo_picture
+from slir.problem import Problem
 
 NOISE = 10 * 257
 MEMORY = "2 GB"
@@ -132,13 +133,13 @@ def write_image(path: Path, side: int) -> None:
 
 def set_tile(side: int) -> None:
     """Every image is cut, and, where `side` says so, into smaller tiles."""
-    streams.LARGE = 1
+    restore_file.LARGE = 1
     if side:
-        streams.tile_side = files.tile_side = lambda *about: side  # type: ignore[assignment]
+        restore_file.tile_side = files.tile_side = lambda *about: side  # type: ignore[assignment]
 
 
 def job(folder: Path, output: str, threads: int = 1) -> Job:
-    return Job("denoise", folder / "in.zarr", folder / output, sigma=float(NOISE), threads=threads)
+    return Job(Problem("denoise", sigma=float(NOISE)), folder / "in.zarr", folder / output, threads=threads)
 
 
 def fresh(folder: Path, output: str, threads: int = 1) -> Job:
@@ -279,7 +280,7 @@ def tiles(folder: Path) -> list[Any]:
     own = job(folder, "killed.zarr")
     with io.open_source(own.image) as source:
         work = jobs.work_of(own, source.head, missing=None)
-        return streams.pieces_of(source.size, work, worker.lead_model(work, source), files._side(own))
+        return restore_file.pieces_of(source.size, work, worker.lead_model(work, source), files._side(own))
 
 
 def apart(one: Path, other: Path) -> float:

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 import slir
-from slir.defaults import demo_picture
+from slir.kernel.shipped import demo_picture
 from slir.operators import Blur, Downsample
 
 Restore = Callable[..., np.ndarray]

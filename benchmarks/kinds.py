@@ -24,8 +24,8 @@ from fit_gain import cells, text
 from scipy import ndimage
 
 import slir
-from slir.defaults import shipped_kernel
 from slir.io.models import load, load_kernel
+from slir.kernel.shipped import shipped_kernel
 from slir.operators import Blur, Downsample
 
 SIDE = 288

@@ -67,6 +67,7 @@ def restore(path: Path, tiles: int | None) -> None:
     from slir import io
     from slir.compute import peak_memory
     from slir.files.jobs import Job, run
+    from slir.problem import Problem
 
     start = time.perf_counter()
 
@@ -84,7 +85,7 @@ def restore(path: Path, tiles: int | None) -> None:
 
     output = path.with_name(f"denoised-{path.name}")
     try:
-        run(Job("denoise", path, output, sigma=1500.0), sidecar=False, progress=tell)
+        run(Job(Problem("denoise", sigma=1500.0), path, output), sidecar=False, progress=tell)
     except EnoughError:
         return
     told(seen[0], seen[0])

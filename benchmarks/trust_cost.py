@@ -19,10 +19,10 @@ import time
 
 import torch
 
-from slir.bench.probe import case, operator_for
 from slir.compute import peak_memory
-from slir.defaults import default_model
 from slir.estimator.tiling import restore_tiled
+from slir.kernel.shipped import default_model
+from slir_bench.probe import case, operator_for
 
 TASKS = ("denoise", "deblur", "upsample", "inpaint")
 

@@ -24,7 +24,7 @@ import numpy as np
 from PIL import Image
 
 import slir
-from slir.bench.probe import case
+from slir_bench.probe import case
 
 
 def main() -> None:

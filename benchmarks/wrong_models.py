@@ -23,11 +23,11 @@ from scipy.signal import fftconvolve
 from torch import Tensor
 
 from slir import psf as psfs
-from slir.bench.files import KERNELS, grey, list_images, load_kernel
-from slir.defaults import default_model
 from slir.estimator.loop import restore
+from slir.kernel.shipped import default_model
 from slir.operators import Blur, Identity, Operator
 from slir.trust.forward import ForwardCheck, judge
+from slir_bench.files import KERNELS, grey, list_images, load_kernel
 
 SIGMA, LEVELS = 0.01, (15, 25, 50)
 TOLD = {"the truth": (1.0, 1.0), "half of sigma": (0.5, 1.0), "twice sigma": (2.0, 1.0)}

@@ -33,7 +33,7 @@ import slir
 from slir import io, operators
 from slir.cli import app, config
 from slir.errors import SlirError
-from slir.files import sidecars
+from slir.files import provenance
 from slir.files.jobs import Job
 from slir.io.kernels import read_psf
 from slir.io.models import load, load_kernel, write_kernel
@@ -41,6 +41,7 @@ from slir.kernel.learnt import LearntKernel
 from slir.kernel.network import KernelNetwork
 from slir.kernel.stage import stages
 from slir.model import Model
+from slir.problem import Problem
 from slir.trust.examples import Examples
 
 CRASHES = Path(__file__).with_name("crashes")
@@ -143,13 +144,13 @@ def use_kernel(path: Path) -> None:
 
 
 def use_sidecar(path: Path) -> None:
-    sidecar = sidecars.load(path)
+    sidecar = provenance.load(path)
     job = sidecar.job()
     for look in (sidecar.changes, sidecar.other_versions, sidecar.maps, sidecar.map_hashes):
         look()
     sidecar.is_own_output()
-    sidecars.settings(job)
-    sidecar.differs(Job("denoise", path, path, error_map=True))
+    provenance.settings(job)
+    sidecar.differs(Job(Problem("denoise"), path, path, error_map=True))
 
 
 def use_psf(path: Path) -> None:

@@ -14,8 +14,8 @@ from deepinv.physics.functional import gaussian_blur
 import slir
 from slir.adapters.deepinv import Denoiser, OperatorPhysics, Reconstructor, from_physics, to_physics
 from slir.adapters.physics import PhysicsOperator
-from slir.defaults import demo_picture
 from slir.errors import InputError, SlirWarning
+from slir.kernel.shipped import demo_picture
 from slir.operators import Blur, Compose, Downsample, Identity, Linear, Mask, Operator, PerChannel, adjoint_error
 
 pytestmark = [

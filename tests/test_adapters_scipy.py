@@ -15,8 +15,8 @@ from scipy.sparse.linalg import LinearOperator, lsqr
 import slir
 from reference.operators import matrix
 from slir.adapters.scipy import from_scipy, to_pylops, to_scipy
-from slir.defaults import demo_picture
 from slir.errors import InputError, SlirError
+from slir.kernel.shipped import demo_picture
 from slir.operators import Blur, Compose, Downsample, Identity, Mask, Operator, adjoint_error
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -20,8 +20,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import slir
 from slir.adapters.sklearn import KernelRidge, NadarayaWatson, Restorer
-from slir.defaults import demo_picture
 from slir.errors import InputError
+from slir.kernel.shipped import demo_picture
 from slir.operators import Blur, Downsample, Mask
 
 pytestmark = pytest.mark.usefixtures("one_thread")

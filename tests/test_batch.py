@@ -25,12 +25,13 @@ import slir
 import test_malformed as malformed
 from slir import io
 from slir.cli import app
-from slir.defaults import shipped_hash, shipped_model
 from slir.errors import FileError, InputError
-from slir.files import batch, gather, sidecars, staging, streams
+from slir.files import atomic_output, batch, paths, provenance, restore_file
 from slir.files.batch import Policy
 from slir.files.jobs import Job
 from slir.io import Picture
+from slir.kernel.shipped import shipped_hash, shipped_model
+from slir.problem import Problem
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 runner = CliRunner()
@@ -49,8 +50,9 @@ def tree(tmp_path):
         write(tmp_path / "in" / name, number)
     (tmp_path / "in" / "notes.txt").write_text("no image")
     shutil.copy(tmp_path / "in" / "a.png", tmp_path / "in" / ".hidden.png")
-    (tmp_path / "in" / f"{staging.PREFIX}x{staging.SUFFIX}").mkdir()
-    shutil.copy(tmp_path / "in" / "a.png", tmp_path / "in" / f"{staging.PREFIX}x{staging.SUFFIX}" / "half.png")
+    stale = tmp_path / "in" / f"{atomic_output.PREFIX}x{atomic_output.SUFFIX}"
+    stale.mkdir()
+    shutil.copy(tmp_path / "in" / "a.png", stale / "half.png")
     return tmp_path / "in"
 
 
@@ -58,15 +60,15 @@ def tree(tmp_path):
 def quick(monkeypatch):
     """The identity in the place of the restoration; the names of the files that went through it."""
     seen = []
-    monkeypatch.setattr(streams, "restore_file", lambda *given: seen.append(given[0].path.name) or copied(*given))
+    monkeypatch.setattr(restore_file, "restore_file", lambda *given: seen.append(given[0].path.name) or copied(*given))
     return seen
 
 
 def copied(source, sink, work, progress=None):
-    """In the place of `slir.files.streams.restore_file`: pixels as they are."""
+    """In the place of `slir.files.restore_file.restore_file`: pixels as they are."""
     for plane in range(source.planes):
         sink.write(source.read(plane), plane=plane)
-    return streams.Found(4.25, 1.0)
+    return restore_file.Found(4.25, 1.0)
 
 
 def run(*words, code=0):
@@ -79,7 +81,7 @@ def run(*words, code=0):
 
 def found(*places, output="out", **options):
     return [
-        (pair.image.as_posix(), pair.output.as_posix()) for pair in gather.pairs([*map(str, places)], output, **options)
+        (pair.image.as_posix(), pair.output.as_posix()) for pair in paths.pairs([*map(str, places)], output, **options)
     ]
 
 
@@ -201,15 +203,15 @@ def test_fits_and_zarr_are_done_again_and_skipped_too(tmp_path, quick):
     words = ("denoise", tmp_path / "in", "-o", tmp_path / "out", "-r", "-j", 1, "--data-range", 1)
     run(*words)
     made = [tmp_path / "out" / "a.fits", tmp_path / "out" / "deep" / "b.zarr"]
-    before = [staging.digest(path) for path in made]
+    before = [atomic_output.digest(path) for path in made]
     assert "0 restored, 2 skipped" in run(*words, "--skip-existing").stdout
     for number, path in enumerate(made):
         again = tmp_path / f"again{path.suffix}"
-        assert run("rerun", staging.sidecar_of(path), "-o", again).stderr == ""
-        assert staging.digest(again) == before[number]
+        assert run("rerun", atomic_output.sidecar_of(path), "-o", again).stderr == ""
+        assert atomic_output.digest(again) == before[number]
     run(*words, "--force")
-    assert [staging.digest(path) for path in made] == before
-    assert not list((tmp_path / "out").rglob(f"{staging.PREFIX}*"))
+    assert [atomic_output.digest(path) for path in made] == before
+    assert not list((tmp_path / "out").rglob(f"{atomic_output.PREFIX}*"))
 
 
 def test_one_output_for_two_inputs_is_refused_before_the_work(tree, quick, tmp_path):
@@ -259,14 +261,14 @@ def test_stop_at_the_first_error(tree, quick, tmp_path):
 
 
 def test_a_bug_costs_one_file(tree, quick, tmp_path, monkeypatch):
-    good = streams.restore_file
+    good = restore_file.restore_file
 
     def sometimes(source, *rest):
         if source.path.name == "a.png":
             raise ZeroDivisionError("by zero")
         return good(source, *rest)
 
-    monkeypatch.setattr(streams, "restore_file", sometimes)
+    monkeypatch.setattr(restore_file, "restore_file", sometimes)
     result = run("denoise", tree, "-o", tmp_path / "out", "-j", 1, code=1)
     assert "a bug in slir (ZeroDivisionError: by zero)" in result.stderr
     assert "Traceback" in result.stderr  # whoever reports it needs it
@@ -279,7 +281,7 @@ def test_failures_name_the_file_and_the_option(tree, quick, tmp_path):
     assert result.stderr.splitlines()[-1].startswith(
         f"error: {tree / 'f.tif'}: --data-range must be given for an image of floats"
     )
-    reports = batch.run([Job("denoise", tree / "f.tif", tmp_path / "f.tif")])
+    reports = batch.run([Job(Problem("denoise"), tree / "f.tif", tmp_path / "f.tif")])
     assert next(reports).reason.startswith(f"{tree / 'f.tif'}: data_range must be given")
 
 
@@ -338,7 +340,7 @@ def test_masks_by_folder(tree, tmp_path, monkeypatch):
         seen[source.path.name] = work.missing(slice(None), slice(None)).sum()
         return copied(source, sink, work)
 
-    monkeypatch.setattr(streams, "restore_file", noting)
+    monkeypatch.setattr(restore_file, "restore_file", noting)
     (tmp_path / "masks" / "deep").mkdir(parents=True)
     for count, name in enumerate(("a.png", "deep/c.png"), start=2):
         mask = np.zeros((24, 24), np.uint8)
@@ -440,9 +442,9 @@ def test_a_dry_run_writes_nothing(tree, tmp_path):
 
 
 def test_estimates_grow_with_the_work(tree, tmp_path):
-    from slir.files.estimates import calibrate, estimate
+    from slir.files.cost import calibrate, estimate
 
-    job = Job("upsample", tree / "a.png", tmp_path / "out.png", sigma=0, threads=1)
+    job = Job(Problem("upsample", factor=2), tree / "a.png", tmp_path / "out.png", threads=1)
     pace = calibrate(job)
     assert 1e-7 < pace.each < 1e-3
     head = job.check()
@@ -456,33 +458,33 @@ def test_estimates_grow_with_the_work(tree, tmp_path):
 @pytest.mark.parametrize("each", [1e-7, 3e-5, 1e-3])
 def test_timing_tells_what_a_pixel_takes_apart_from_the_rest(tree, tmp_path, monkeypatch, each, colour):
     """Of any engine, here one that sets a clock of its own; in a second, where the smallest picture takes no longer."""
-    from slir import tasks
-    from slir.files import estimates
+    from slir.files import cost
 
     clock, sizes = [0.0], []
 
-    def denoise(pixels, *, channel_axis, **settings):
+    def restore_image(pixels, problem, settings):
+        assert settings.channel_axis == (-1 if colour else None)
         assert pixels.shape[2:] == ((3,) if colour else ())
         clock[0] += (5.0 if not sizes else 0.02) + each * pixels.size
         sizes.append(pixels.shape[0])
 
-    monkeypatch.setattr(tasks, "denoise", denoise)
-    monkeypatch.setattr(estimates, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
-    pace = estimates.calibrate(Job("denoise", tree / "a.png", tmp_path / "out.png"), colour=colour)
+    monkeypatch.setattr(cost, "restore_image", restore_image)
+    monkeypatch.setattr(cost, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    pace = cost.calibrate(Job(Problem("denoise"), tree / "a.png", tmp_path / "out.png"), colour=colour)
     small = 64 if each == 1e-3 else 0
     fixed = 0.0 if small else 0.02  # of one size alone nobody can tell
     taken = each * (3 if colour else 1) + (0.02 / small**2 if small else 0)
     assert (pace.fixed, pace.each) == (pytest.approx(fixed), pytest.approx(taken))
-    assert max(sizes) <= estimates.MOST
-    assert clock[0] - 5 <= estimates.PATIENCE + 2 * (0.02 + taken * 64**2)
+    assert max(sizes) <= cost.MOST
+    assert clock[0] - 5 <= cost.PATIENCE + 2 * (0.02 + taken * 64**2)
 
 
 def test_nobody_is_warned_of_the_picture_that_is_timed(tree, tmp_path):
     """Warnings are errors here."""
-    from slir.files.estimates import calibrate
+    from slir.files.cost import calibrate
 
     wide = np.outer(np.hanning(17), np.hanning(17))
-    calibrate(Job("deblur", tree / "a.png", tmp_path / "out.png", sigma=20, threads=1, psf=wide / wide.sum()))
+    calibrate(Job(Problem("deblur", sigma=20, psf=wide / wide.sum()), tree / "a.png", tmp_path / "out.png", threads=1))
 
 
 # --- options from a file -------------------------------------------------------------------------------------------
@@ -496,7 +498,7 @@ def config(folder, text):
 
 def test_options_from_a_file(tree, tmp_path, monkeypatch):
     noted = []
-    monkeypatch.setattr(streams, "restore_file", lambda *given: noted.append(given[2]) or copied(*given))
+    monkeypatch.setattr(restore_file, "restore_file", lambda *given: noted.append(given[2]) or copied(*given))
     path = config(
         tmp_path,
         f"""
@@ -513,11 +515,11 @@ def test_options_from_a_file(tree, tmp_path, monkeypatch):
     )
     run("deblur", "--config", path)
     assert len(noted) == 3
-    assert (noted[0].sigma, noted[0].data_range, noted[0].seed) == (25.5, (0.0, 255.0), 7)
-    np.testing.assert_array_equal(noted[0].own["psf"], slir.psf.motion(9, 30))
+    assert (noted[0].problem.sigma, noted[0].data_range, noted[0].seed) == (25.5, (0.0, 255.0), 7)
+    np.testing.assert_array_equal(noted[0].problem.options["psf"], slir.psf.motion(9, 30))
     assert not list((tmp_path / "out").glob("*.json"))
     run("deblur", tree / "a.png", "--config", path, "-o", tmp_path / "x.png", "--sigma", 2, "--sidecar")
-    assert (noted[3].sigma, noted[3].seed) == (2.0, 7)  # the command line wins
+    assert (noted[3].problem.sigma, noted[3].seed) == (2.0, 7)  # the command line wins
     assert (tmp_path / "x.png.json").exists()
 
 
@@ -572,7 +574,7 @@ def test_rerun(tree, quick, tmp_path):
 
 def test_rerun_warns_of_other_versions(tree, quick, tmp_path, monkeypatch):
     run("denoise", tree / "a.png", "-o", tmp_path / "out.png")
-    monkeypatch.setattr("slir.files.sidecars.versions", lambda: {"slir": slir.__version__, "torch": "9.9"})
+    monkeypatch.setattr("slir.files.provenance.versions", lambda: {"slir": slir.__version__, "torch": "9.9"})
     assert re.search(
         r"warning: .*: torch \S+, now 9\.9; the result may differ", run("rerun", tmp_path / "out.png.json", "-f").stderr
     )
@@ -630,8 +632,8 @@ def test_info_of_a_model_has_the_hash_of_its_sidecars(tree, tmp_path):
     shipped_model("upsample2").save(str(model))
     found = json.loads(run("info", model, "--json").stdout)
     assert "inside_slir" not in found
-    job = Job("upsample", tree / "a.png", tmp_path / "out.png", model=model)
-    assert sidecars.fingerprints(job)["model"]["sha256"] == found["sha256"]
+    job = Job(Problem("upsample", factor=2), tree / "a.png", tmp_path / "out.png", model=model)
+    assert provenance.fingerprints(job)["model"]["sha256"] == found["sha256"]
 
 
 # --- several processes ---------------------------------------------------------------------------------------------
@@ -640,7 +642,7 @@ def test_info_of_a_model_has_the_hash_of_its_sidecars(tree, tmp_path):
 def engine_jobs(folder, out, count=4):
     for number in range(count):
         write(folder / f"{number}.png", number, side=20)
-    return [Job("denoise", folder / f"{n}.png", out / f"{n}.png", sigma=9) for n in range(count)]
+    return [Job(Problem("denoise", sigma=9), folder / f"{n}.png", out / f"{n}.png") for n in range(count)]
 
 
 def test_two_workers_give_the_same_bytes_as_one_and_one_that_dies_costs_its_file(tmp_path):
@@ -670,7 +672,7 @@ def test_two_workers_give_the_same_bytes_as_one_and_one_that_dies_costs_its_file
 
 
 def test_how_many_workers_suit(tmp_path, monkeypatch):
-    jobs = [Job("denoise", tmp_path / f"{n}.png", tmp_path / "out" / f"{n}.png") for n in range(5)]
+    jobs = [Job(Problem("denoise"), tmp_path / f"{n}.png", tmp_path / "out" / f"{n}.png") for n in range(5)]
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     monkeypatch.setattr(batch, "_free_memory", lambda: 3 * batch.WORKER_MEMORY)
     assert batch.workers_for(jobs) == 3
@@ -687,7 +689,7 @@ def test_how_many_workers_suit(tmp_path, monkeypatch):
 PROGRAM = """
 import contextlib, sys, time
 from slir import io
-from slir.files import jobs, sidecars
+from slir.files import jobs, provenance
 
 def engine(job, output, progress):
     with io.open_source(job.image) as source, io.create(output, source) as sink:
@@ -698,7 +700,7 @@ def engine(job, output, progress):
 
 jobs._engine = engine
 jobs.using_threads = lambda wanted: contextlib.nullcontext(1)
-sidecars._inside = lambda: "none"
+provenance._inside = lambda: "none"
 from slir.cli import main
 print("begun", flush=True)
 main()
@@ -779,7 +781,7 @@ def test_an_output_and_its_sidecar_are_of_one_run(tmp_path):
 
     def commit(name):
         for number in range(rounds):
-            with staging.staged(target) as stage:
+            with atomic_output.staged(target) as stage:
                 stage.output.write_text(f"{name}{number}")
                 stage.sidecar.write_text(f"{name}{number}")
                 together.wait(30)
@@ -792,7 +794,7 @@ def test_an_output_and_its_sidecar_are_of_one_run(tmp_path):
     for _ in range(rounds):
         together.wait(30)
         together.wait(30)
-        mixed += target.read_text() != staging.sidecar_of(target).read_text()
+        mixed += target.read_text() != atomic_output.sidecar_of(target).read_text()
     for each in runs:
         each.join()
     assert mixed == 0
@@ -800,9 +802,9 @@ def test_an_output_and_its_sidecar_are_of_one_run(tmp_path):
 
 
 def test_a_folder_that_another_run_keeps_locked_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(staging, "PATIENCE", 0.05)
-    lock = staging._lock(tmp_path)
-    with pytest.raises(FileError, match="locked by another run"), staging.staged(tmp_path / "a.png") as stage:
+    monkeypatch.setattr(atomic_output, "PATIENCE", 0.05)
+    lock = atomic_output._lock(tmp_path)
+    with pytest.raises(FileError, match="locked by another run"), atomic_output.staged(tmp_path / "a.png") as stage:
         stage.output.touch()
-    staging._unlock(lock)
+    atomic_output._unlock(lock)
     assert list(tmp_path.iterdir()) == []

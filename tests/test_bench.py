@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import itertools
 import json
 import math
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+import typer
 from PIL import Image
 from rich.console import Console
+from typer.main import get_command
+from typer.testing import CliRunner
 
-from slir.bench import peers, printed, protocols, tables
-from slir.bench.peers.bicubic import enlarge
-from slir.bench.peers.epll import EPLL, cut, glue, most_likely
-from slir.bench.peers.forward import Forward, conjugate_gradients, first_guess
-from slir.bench.peers.hyper_laplacian import shrink
-from slir.bench.peers.mixture import Mixture, fit_mixture, patch_basis, sample_patches
-from slir.bench.peers.sparse import decode, k_svd, matching_pursuit
-from slir.bench.protocols import Case, blurred, groups, noise, psnr, shrunk
-from slir.bench.results import Result, Results, fingerprint
-from slir.bench.runner import run
 from slir.errors import FileError, InputError
+from slir_bench import peers, printed, protocols, tables
+from slir_bench.cli import bench_app
+from slir_bench.peers.bicubic import enlarge
+from slir_bench.peers.epll import EPLL, cut, glue, most_likely
+from slir_bench.peers.forward import Forward, conjugate_gradients, first_guess
+from slir_bench.peers.hyper_laplacian import shrink
+from slir_bench.peers.mixture import Mixture, fit_mixture, patch_basis, sample_patches
+from slir_bench.peers.sparse import decode, k_svd, matching_pursuit
+from slir_bench.protocols import Case, blurred, groups, noise, psnr, shrunk
+from slir_bench.results import Result, Results, fingerprint
+from slir_bench.runner import run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -353,7 +360,7 @@ def test_peers_on_a_gpu(name, kind, training, gmm):
 
 def test_missing_package_names_the_extra(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "bm3d", None)
-    with pytest.raises(peers.MissingPackageError, match=r"pip install 'slir\[bench\]'"):
+    with pytest.raises(peers.MissingPackageError, match=r"pip install 'slir-bench\[peers\]'"):
         peers.build("bm3d").restore(denoising_case())
     with pytest.raises(InputError, match="method must be one of"):
         peers.build("magic")
@@ -467,7 +474,7 @@ def test_tables_render(data, tmp_path):
 
 
 def test_the_figure_of_correlations(data: Path, tmp_path: Path) -> None:
-    from slir.bench.figure import correlation_figure
+    from slir_bench.figure import correlation_figure
 
     found = correlation_figure(data, tmp_path / "out", images=3, m=300)
     assert found["q"] < found["patches"]
@@ -480,7 +487,7 @@ def test_the_figure_of_correlations(data: Path, tmp_path: Path) -> None:
 
 def test_our_methods_run_and_gain(data: Path, tmp_path: Path) -> None:
     """Every column of ours on one small case of each table, from small banks."""
-    from slir.bench.ours import ours
+    from slir_bench.ours import ours
 
     methods = ours("cpu")
     for method in methods:
@@ -512,7 +519,7 @@ def test_robustness_tells_the_method_something_else(data: Path) -> None:
 
 
 def test_what_ships_gains_on_every_table(data: Path, tmp_path: Path) -> None:
-    from slir.bench import learnt
+    from slir_bench import learnt
 
     store = learnt.main(data=data, out=tmp_path, subset="smoke", device="cpu")
     found = {(r.table, r.setting): r.psnr for r in store.newest()}
@@ -524,3 +531,52 @@ def test_what_ships_gains_on_every_table(data: Path, tmp_path: Path) -> None:
             assert found[table, group.setting] > psnr(case, seen) + 1
     assert found["inpainting", "80 % missing"] > 20
     assert found["robustness", "σ 20 % too large"] > found["robustness", "told the truth"] - 0.5
+
+
+# --- the command ---------------------------------------------------------------------------------------------------
+
+
+def test_bench_hands_its_options_on(tmp_path, monkeypatch):
+    noted = []
+    monkeypatch.setitem(sys.modules, "slir_bench.paper", SimpleNamespace(main=lambda **named: noted.append(named)))
+    words = ["paper", "--data", tmp_path, "--out", tmp_path / "o", "--subset", "--table", "denoising", "--peers"]
+    shown = CliRunner().invoke(bench_app, [str(word) for word in words])
+    assert shown.exit_code == 0, shown.output
+    (named,) = noted
+    assert named == {
+        "data": tmp_path,
+        "out": tmp_path / "o",
+        "subset": "subset9",
+        "device": None,
+        "peers": True,
+        "tables": ["denoising"],
+        "progress": False,
+    }
+
+
+@pytest.mark.parametrize("name", ["paper", "learnt", "trust", "speed", "correlation"])
+def test_each_command_shows_an_example_that_can_be_run(name, monkeypatch):
+    command = get_command(bench_app).commands[name]
+    (example,) = (line for line in command.help.splitlines() if line.startswith("Example: "))
+    noted = []
+    module = SimpleNamespace(main=lambda **named: noted.append(name), TASKS=("denoise",))
+    module.correlation_figure = lambda *_, **__: noted.append(name) or {"q": 0.5}
+    monkeypatch.setitem(sys.modules, f"slir_bench.{'figure' if name == 'correlation' else name}", module)
+    words = example.removeprefix("Example: slir bench ").split()
+    assert words[0] == name
+    shown = CliRunner().invoke(bench_app, words)
+    assert shown.exit_code == 0, shown.output
+    assert noted == [name]
+    for param in command.params:
+        assert param.help.rstrip().endswith((".", ")"))
+
+
+def test_slir_finds_the_commands_of_other_distributions(monkeypatch):
+    app = typer.Typer()
+    app.command(name="first")(lambda: None)
+    cli_app = importlib.import_module("slir.cli.app")
+    monkeypatch.setattr(cli_app, "app", app)
+    plugin = SimpleNamespace(name="bench", load=lambda: bench_app)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [plugin] if group == "slir.commands" else [])
+    cli_app._add_plugins()
+    assert "correlation" in get_command(app).commands["bench"].commands

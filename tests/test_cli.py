@@ -23,9 +23,11 @@ from slir.cli import app, show
 from slir.cli.options import antialias_value, psf_value, range_value, share_value, sigma_value
 from slir.cli.progress import batch_bar, progress_bar
 from slir.errors import InputError
+from slir.files import restore_file
 from slir.files.batch import Report
 from slir.files.jobs import Job
 from slir.io import Meta, Picture, Resolution
+from slir.problem import Problem
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 runner = CliRunner()
@@ -62,18 +64,15 @@ def calls(monkeypatch):
     """The engine replaced by the identity; every call is noted as (name, positional, keyword)."""
     noted = []
 
-    def put(name, act):
-        def fake(*given, **named):
-            noted.append((name, given, named))
-            assert named["return_info"] == "stats"  # nobody asked for errors
-            return SimpleNamespace(image=act(*given), stats={"sigma": 4.25})
+    def restore_image(image, problem, settings):
+        own = {"deblur": "psf", "upsample": "factor"}.get(problem.task.name)
+        given = (image, *([problem.options[own]] if own else []), *([] if problem.mask is None else [problem.mask]))
+        noted.append((problem.task.name, given, {"sigma": problem.sigma, **problem.options, **vars(settings)}))
+        assert settings.return_info == "stats"  # nobody asked for errors
+        repeated = image.repeat(problem.factor, 0).repeat(problem.factor, 1)
+        return SimpleNamespace(image=repeated, stats={"sigma": 4.25})
 
-        monkeypatch.setitem(vars(slir), name, fake)
-
-    put("denoise", lambda image: image)
-    put("deblur", lambda image, psf: image)
-    put("upsample", lambda image, factor: image.repeat(factor, 0).repeat(factor, 1))
-    put("inpaint", lambda image, mask: image)
+    monkeypatch.setattr(restore_file, "restore_image", restore_image)
     return noted
 
 
@@ -92,11 +91,11 @@ def plain(text):
 
 def test_help_lists_the_commands():
     text = plain(run("--help").stdout)
-    for name in ("denoise", "deblur", "upsample", "inpaint", "fit", "bench", "demo"):
+    for name in ("denoise", "deblur", "upsample", "inpaint", "fit", "demo"):
         assert re.search(rf"\b{name}\b", text)
 
 
-@pytest.mark.parametrize("words", ["denoise", "deblur", "upsample", "inpaint", "fit", "demo", "bench paper"])
+@pytest.mark.parametrize("words", ["denoise", "deblur", "upsample", "inpaint", "fit", "demo"])
 def test_help_of_every_command_shows_an_example(words):
     text = plain(run(*words.split(), "--help").stdout)
     assert re.search(rf"Examples?:\s+slir {words} ", text)
@@ -304,7 +303,7 @@ def test_what_cannot_be_kept_is_noted(tmp_path, calls):
 
 
 def test_warnings_are_lines(photo, tmp_path, monkeypatch):
-    def warns(image, **_):
+    def warns(image, *_):
         import warnings
 
         with warnings.catch_warnings():
@@ -312,7 +311,7 @@ def test_warnings_are_lines(photo, tmp_path, monkeypatch):
             warnings.warn("the blur does not\nfit the image", stacklevel=1)
         return SimpleNamespace(image=image, stats={})
 
-    monkeypatch.setitem(vars(slir), "denoise", warns)
+    monkeypatch.setattr(restore_file, "restore_image", warns)
     assert run("denoise", photo, "-o", tmp_path / "o.png").stderr == "warning: the blur does not fit the image\n"
 
 
@@ -384,7 +383,7 @@ def test_failures_of_the_engine(photo, tmp_path, monkeypatch, failure, code, wor
     def fail(*_, **__):
         raise failure
 
-    monkeypatch.setitem(vars(slir), "denoise", fail)
+    monkeypatch.setattr(restore_file, "restore_image", fail)
     assert words in fails("denoise", photo, "-o", tmp_path / "out.png", code=code)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.png"]
 
@@ -393,7 +392,7 @@ def test_bugs_keep_their_traceback(photo, tmp_path, monkeypatch):
     def fail(*_, **__):
         raise ZeroDivisionError
 
-    monkeypatch.setitem(vars(slir), "denoise", fail)
+    monkeypatch.setattr(restore_file, "restore_image", fail)
     result = runner.invoke(app, ["denoise", str(photo), "-o", str(tmp_path / "out.png")])
     assert isinstance(result.exception, ZeroDivisionError)
 
@@ -531,7 +530,7 @@ def test_fit_refuses_what_it_cannot_learn_from(folder, tmp_path, fitted):
     assert "exists already" in fails("fit", folder, *out, "--task", "denoise")
 
 
-# --- demo and bench ------------------------------------------------------------------------------------------------
+# --- demo ----------------------------------------------------------------------------------------------------------
 
 
 def test_demo_prints_its_rows(tmp_path, monkeypatch):
@@ -539,29 +538,13 @@ def test_demo_prints_its_rows(tmp_path, monkeypatch):
         task="denoise", psnr_before=20.17, psnr_after=29.5, seconds=75.2, files=["before.png", "after.png"]
     )
     module = SimpleNamespace(run=lambda out, progress: [row])
-    monkeypatch.setitem(sys.modules, "slir.demo", module)
+    monkeypatch.setitem(sys.modules, "slir.cli.demonstration", module)
     lines = run("demo", "--out", tmp_path).stdout.splitlines()
     assert lines[0].split() == ["task", "PSNR", "before", "after", "time", "files"]
     assert lines[1].split("  ")[0] == "denoise"
     for part in ("20.17 dB", "29.50 dB", "1 min 15 s", "before.png, after.png"):
         assert part in lines[1]
     assert run("demo", "--out", tmp_path, "-q").output == ""
-
-
-def test_bench_hands_its_options_on(tmp_path, monkeypatch):
-    noted = []
-    monkeypatch.setitem(sys.modules, "slir.bench.paper", SimpleNamespace(main=lambda **named: noted.append(named)))
-    run("bench", "paper", "--data", tmp_path, "--out", tmp_path / "o", "--subset", "--table", "denoising", "--peers")
-    (named,) = noted
-    assert named == {
-        "data": tmp_path,
-        "out": tmp_path / "o",
-        "subset": "subset9",
-        "device": None,
-        "peers": True,
-        "tables": ["denoising"],
-        "progress": False,
-    }
 
 
 # --- small parts ---------------------------------------------------------------------------------------------------
@@ -609,7 +592,7 @@ def test_progress_is_drawn_on_a_terminal_only(monkeypatch, capsys):
 
 
 def test_progress_over_many_files(tmp_path, monkeypatch, capsys):
-    jobs = [Job("denoise", tmp_path / f"{n}.png", tmp_path / "out" / f"{n}.png") for n in range(3)]
+    jobs = [Job(Problem("denoise"), tmp_path / f"{n}.png", tmp_path / "out" / f"{n}.png") for n in range(3)]
     for number, job in enumerate(jobs):
         job.image.write_bytes(bytes(10 * number + 10))
     with batch_bar(jobs) as bar:

@@ -12,13 +12,14 @@ import slir
 from slir import io
 from slir.bank import image_hash
 from slir.cli import app
-from slir.defaults import demo_picture, shipped_model
 from slir.errors import FileError
-from slir.families import Noise
-from slir.files import jobs, sidecars, streams
+from slir.files import jobs, provenance, restore_file
 from slir.files.jobs import Job
 from slir.io import Picture
+from slir.kernel.degradations import Noise
+from slir.kernel.shipped import demo_picture, shipped_model
 from slir.preprocessing.arrays import grey_plane
+from slir.problem import Problem
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 runner = CliRunner()
@@ -150,7 +151,7 @@ def test_there_is_no_error_where_there_are_no_pixels(tmp_path):
 
 
 def test_large_planes_have_a_map_too(image, tmp_path, monkeypatch):
-    monkeypatch.setattr(streams, "LARGE", 500)
+    monkeypatch.setattr(restore_file, "LARGE", 500)
     monkeypatch.setattr("slir.trust.files.LARGEST", 500)
     asked = ("denoise", image, "-o", tmp_path / "clean.png", "--sigma", 12, "--error-map")
     assert "clean.error.tif" in slirs(*asked)
@@ -159,7 +160,7 @@ def test_large_planes_have_a_map_too(image, tmp_path, monkeypatch):
     assert tifffile.imread(tmp_path / "clean.error.tif").shape == (height, width)
     shown = io.read(tmp_path / "clean.error.png")
     assert shown.size[1] == -(-width // 2) + 80  # half as large, with its bar
-    assert sidecars.load(tmp_path / "clean.png.json").job().error_map
+    assert provenance.load(tmp_path / "clean.png.json").job().error_map
 
 
 def test_a_map_that_was_not_to_be_had_is_not_missed(image, tmp_path, monkeypatch):
@@ -190,7 +191,7 @@ def test_maps_never_share_a_name_or_replace_what_is_read(image, tmp_path):
     told = slirs("denoise", image, tmp_path / "in.jpg", "-o", tmp_path / "out", "--error-map", code=2)
     assert "in.error.tif for" in told
     io.write(tmp_path / "a.error.tif", Picture(picture()))
-    job = Job("denoise", tmp_path / "a.error.tif", tmp_path / "a.tif", error_map=True)
+    job = Job(Problem("denoise"), tmp_path / "a.error.tif", tmp_path / "a.tif", error_map=True)
     with pytest.raises(FileError, match="would be replaced by an error map"):
         job.check()
 
@@ -199,9 +200,9 @@ def test_a_failure_leaves_no_map(image, tmp_path, monkeypatch):
     def broken(*_, **__):
         raise FileError(tmp_path, "is full", "Make room.")
 
-    monkeypatch.setattr(sidecars, "write", broken)
+    monkeypatch.setattr(provenance, "write", broken)
     with pytest.raises(FileError):
-        jobs.run(Job("denoise", image, tmp_path / "clean.png", sigma=12, error_map=True))
+        jobs.run(Job(Problem("denoise", sigma=12), image, tmp_path / "clean.png", error_map=True))
     assert names(tmp_path) == ["in.png"]
 
 
@@ -339,7 +340,7 @@ def test_a_blank_frame_of_a_stack_is_no_matter_of_calibration(tmp_path):
     frames = 100 + 300 * np.stack([demo_picture()[:64, :64, 0] / 255.0] * 2) + rng.normal(0, 15, (2, 64, 64))
     stack = np.concatenate([np.full((1, 64, 64), 100), frames]).round().astype(np.uint16)
     tifffile.imwrite(tmp_path / "in.tif", stack, photometric="minisblack", metadata={"axes": "ZYX"})
-    job = Job("denoise", tmp_path / "in.tif", tmp_path / "out.tif", error_map=True)
+    job = Job(Problem("denoise"), tmp_path / "in.tif", tmp_path / "out.tif", error_map=True)
     assert not jobs.run(job, sidecar=False).warnings
     found = tifffile.imread(tmp_path / "out.tif")
     assert (found[0] == 100).all()
@@ -389,7 +390,7 @@ def test_intervals_of_files_that_are_restored_by_windows(tmp_path, monkeypatch):
     io.write(tmp_path / "in.png", Picture(np.stack([picture(40, 300, seed) for seed in range(3)], -1), -1))
     asked = ("denoise", tmp_path / "in.png", "--sigma", 12, "--interval", 80, "--error-map", "-o")
     slirs(*asked, tmp_path / "whole.png")
-    monkeypatch.setattr(streams, "LARGE", 500)
+    monkeypatch.setattr(restore_file, "LARGE", 500)
     slirs(*asked, tmp_path / "clean.png")
     pixels = io.read(tmp_path / "clean.png").pixels.astype(float)
     low, high = bounds(tmp_path)

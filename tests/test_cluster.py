@@ -37,13 +37,14 @@ from slir import io
 from slir.cli import app
 from slir.cluster import connection, files, worker
 from slir.cluster.folder import Folder, Tile, identity_of, tiles_of
-from slir.defaults import shipped_model
 from slir.errors import FileError, FullError, InputError, SlirError
 from slir.estimator.loop import restore as loop
-from slir.files import batch, streams
+from slir.files import batch, restore_file
+from slir.files.atomic_output import digest
 from slir.files.jobs import Job
 from slir.files.jobs import run as run_here
-from slir.files.staging import digest
+from slir.kernel.shipped import shipped_model
+from slir.problem import Problem
 from small_models import small_kernel
 from test_streams import large
 
@@ -67,8 +68,8 @@ def client() -> Iterator[Any]:
 @pytest.fixture
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every file is large, and its tiles are small; workers are told so by the client."""
-    monkeypatch.setattr(streams, "LARGE", 1)
-    for module in (streams, files):
+    monkeypatch.setattr(restore_file, "LARGE", 1)
+    for module in (restore_file, files):
         monkeypatch.setattr(module, "tile_side", lambda *about: 100)
 
 
@@ -209,8 +210,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def job(folder: Path, output: str, task: Any = "denoise", **settings: Any) -> Job:
-    told = {"sigma": 2570.0, "model": folder / "model.safetensors", "threads": 1, **settings}
-    return Job(task, told.pop("image", folder / "in.zarr"), folder / output, **told)
+    told = {"model": folder / "model.safetensors", "threads": 1, "image": folder / "in.zarr"}
+    told |= {name: settings.pop(name) for name in list(settings) if name in Job.__dataclass_fields__}
+    return Job(Problem(task, **{"sigma": 2570.0, **settings}), output=folder / output, **told)
 
 
 @pytest.mark.usefixtures("small_tiles")
@@ -328,7 +330,7 @@ def test_damaged_tiles_are_made_again(tmp_path: Path) -> None:
     Tile(np.arange(6).reshape(2, 3), {"sigma": 1.5}, alpha=np.ones((2, 3))).save(tiles.place(0, 0))
     tiles.place(0, 1).write_bytes(tiles.place(0, 0).read_bytes()[:-30])
     tiles.place(0, 2).touch()
-    assert tiles.done([(0, number) for number in range(4)]) == {(0, 0)}
+    assert tiles.finished_tiles([(0, number) for number in range(4)]) == {(0, 0)}
     tile = Tile.load(tiles.place(0, 0))
     assert (tile.pixels == np.arange(6).reshape(2, 3)).all()
     assert tile.said == {"sigma": 1.5}
@@ -370,7 +372,7 @@ def test_only_files_that_slir_made_are_removed_with_the_tiles(folder: Path) -> N
     with tiles_of(job(folder, "out.zarr"), side=64) as tiles:
         assert sorted(path.name for path in place.iterdir()) == [*kept[:2], "run.json", "sub"]
         os.mkfifo(tiles.place(0, 1))
-        assert tiles.done([(0, 0), (0, 1)]) == set()
+        assert tiles.finished_tiles([(0, 0), (0, 1)]) == set()
         Tile(np.zeros((2, 2)), {"sigma": 1.0}).save(tiles.place(0, 0))
     assert sorted(path.name for path in place.iterdir()) == kept
     assert precious.read_text() == "ten years"
@@ -605,7 +607,7 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_worker_with_another_slir_says_so_also_where_it_joins_late(tmp_path: Path) -> None:
     """Dask only logs what a plugin raises on a worker that joins later; its tasks have to tell."""
-    job = Job("denoise", tmp_path / "in.png", tmp_path / "out.png", sigma=5.0)
+    job = Job(Problem("denoise", sigma=5.0), tmp_path / "in.png", tmp_path / "out.png")
     folder = Folder(tmp_path, 64)
     kit = worker.Kit("late", job, None, folder, True, ("0.0.1", "other models"))
     equip, here = worker.Equip(kit), SimpleNamespace(address="tcp://late:1")

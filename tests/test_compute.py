@@ -14,11 +14,11 @@ import pytest
 import torch
 
 import slir
-from slir import tasks
+from slir import restoration
 from slir.compute import memory_for_tiles, peak_memory, retry_on_oom, rows_that_fit, side_by_side
 from slir.compute.transforms import irfft2, rfft2
-from slir.defaults import demo_picture
 from slir.errors import FullError, SlirError
+from slir.kernel.shipped import demo_picture
 
 CPU = torch.device("cpu")
 
@@ -77,7 +77,7 @@ def test_a_full_device_restores_in_smaller_tiles(monkeypatch: pytest.MonkeyPatch
     """The same picture as in one piece, but for ties: tiles begin where patches do."""
     picture = np.tile(demo_picture()[..., 0], (2, 2))
     expected = slir.denoise(picture, sigma=20)
-    tiled, tries = tasks.restore_tiled, []
+    tiled, tries = restoration.restore_tiled, []
 
     def crowded(y: torch.Tensor, *rest, **options):
         tries.append(memory_for_tiles(y.device))
@@ -85,7 +85,7 @@ def test_a_full_device_restores_in_smaller_tiles(monkeypatch: pytest.MonkeyPatch
             raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
         return tiled(y, *rest, tile=256, **options)
 
-    monkeypatch.setattr(tasks, "restore_tiled", crowded)
+    monkeypatch.setattr(restoration, "restore_tiled", crowded)
     found = slir.denoise(picture, sigma=20)
     assert len(tries) == 2
     assert tries[1] < tries[0]
@@ -94,14 +94,14 @@ def test_a_full_device_restores_in_smaller_tiles(monkeypatch: pytest.MonkeyPatch
 
 
 def test_numbers_that_run_away_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    tiled = tasks.restore_tiled
+    tiled = restoration.restore_tiled
 
     def broken(*rest, **options):
         outcome = tiled(*rest, **options)
         outcome.x[3, 4] = torch.nan
         return outcome
 
-    monkeypatch.setattr(tasks, "restore_tiled", broken)
+    monkeypatch.setattr(restoration, "restore_tiled", broken)
     with pytest.raises(SlirError, match="infinite numbers"):
         slir.denoise(demo_picture()[:64, :64, 0], sigma=20)
 

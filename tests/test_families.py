@@ -10,7 +10,7 @@ from scipy import sparse
 
 from slir import psf
 from slir.errors import InputError
-from slir.families import AnyBlur, AnyDownsampling, AnyMask, Family, Fixed, Noise, family_from
+from slir.kernel.degradations import AnyBlur, AnyDownsampling, AnyMask, Family, Fixed, Noise, family_from
 from slir.operators import Blur, Compose, Downsample, Identity, Linear, Mask, adjoint_error
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -36,7 +36,7 @@ def draws(family, shape, count=200, seed=0):
 def array(operator):
     """What makes one operator differ from another of its kind."""
     for name in ("psf", "kernel", "missing"):
-        if hasattr(operator, name):
+        if getattr(operator, name, None) is not None:
             return getattr(operator, name)
     return torch.zeros(0)
 

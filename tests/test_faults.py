@@ -23,10 +23,11 @@ import pytest
 
 from slir import io
 from slir.errors import FileError
-from slir.files import batch, sidecars, staging, streams
+from slir.files import atomic_output, batch, provenance, restore_file
 from slir.files.batch import Policy, Report
 from slir.files.jobs import Job
 from slir.io import Picture, atomic
+from slir.problem import Problem
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 OPERATIONS = ("open", "replace", "rename", "fsync", "chmod", "mkdir", "unlink", "rmdir", "ftruncate")
@@ -118,13 +119,13 @@ def identity(source: io.Source, sink: io.Sink, work: Any, progress: Any = None) 
     """In the place of a restoration."""
     for plane in range(source.planes):
         sink.write(source.read(plane), plane=plane)
-    return streams.Found(4.25, 1.0)
+    return restore_file.Found(4.25, 1.0)
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(streams, "restore_file", identity)
-    monkeypatch.setattr(sidecars, "versions", lambda: {"slir": "0"})  # which takes long
+    monkeypatch.setattr(restore_file, "restore_file", identity)
+    monkeypatch.setattr(provenance, "versions", lambda: {"slir": "0"})  # which takes long
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # likewise; it is counted, and fails, all the same
     (tmp_path / "in").mkdir()
     rng = np.random.default_rng(0)
@@ -134,7 +135,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def restored(folder: Path, names: tuple[str, ...]) -> list[Report]:
-    jobs = [Job("denoise", folder / "in" / name, folder / "out" / name, sigma=5) for name in names]
+    jobs = [Job(Problem("denoise", sigma=5), folder / "in" / name, folder / "out" / name) for name in names]
     return list(batch.run(jobs, policy=Policy(force=True)))
 
 
@@ -145,7 +146,7 @@ def emptied(folder: Path) -> None:
 
 def hashes(folder: Path) -> dict[str, str]:
     """Of the outputs that are there."""
-    return {name: staging.digest(folder / name) for name in (*NAMES, *OTHERS) if (folder / name).exists()}
+    return {name: atomic_output.digest(folder / name) for name in (*NAMES, *OTHERS) if (folder / name).exists()}
 
 
 def check(folder: Path, reports: list[Report], wanted: dict[str, str], older: dict[str, str]) -> None:
@@ -157,7 +158,7 @@ def check(folder: Path, reports: list[Report], wanted: dict[str, str], older: di
         assert made.get(name) in (wanted[name], older.get(name)), report
         if report.status == "restored":
             assert made[name] == wanted[name]
-            assert sidecars.load(staging.sidecar_of(report.job.output)).is_own_output()
+            assert provenance.load(atomic_output.sidecar_of(report.job.output)).is_own_output()
 
 
 def older_outputs(folder: Path, names: tuple[str, ...]) -> dict[str, str]:
@@ -237,7 +238,7 @@ def test_killed_at_every_operation(folder: Path) -> None:
         for name in names:
             assert made.get(name) in (wanted[name], old[name]), f"killed at {at}"
             if made[name] == wanted[name]:
-                assert sidecars.load(staging.sidecar_of(folder / "out" / name)).is_own_output()
+                assert provenance.load(atomic_output.sidecar_of(folder / "out" / name)).is_own_output()
         completed(folder, names, wanted)
 
 
@@ -248,8 +249,8 @@ def test_no_more_open_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     before = sorted(folder.iterdir())
-    monkeypatch.setattr(staging, "_lock", full)
-    with pytest.raises(FileError, match="Too many open files"), staging.staged(folder / "a.png"):
+    monkeypatch.setattr(atomic_output, "_lock", full)
+    with pytest.raises(FileError, match="Too many open files"), atomic_output.staged(folder / "a.png"):
         pass
     assert sorted(folder.iterdir()) == before
-    assert staging.clear_stale([folder]) == 0
+    assert atomic_output.clear_stale([folder]) == 0

@@ -14,9 +14,9 @@ from scipy.signal import fftconvolve
 from torch import Tensor
 
 import slir
-from slir.defaults import default_model
 from slir.estimator.loop import Restoration, restore
 from slir.estimator.start import smooth_start
+from slir.kernel.shipped import default_model
 from slir.model import Model
 from slir.operators import Blur, Compose, Downsample, Identity, Linear, Mask, Operator
 from slir.preprocessing.treatment import decide

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from slir import fused, psf
 from slir.bank import degrade
-from slir.defaults import demo_picture, training_pictures
 from slir.estimator.loop import restore
 from slir.fitting import paper_model
+from slir.kernel.shipped import demo_picture, training_pictures
 from slir.losses import Euclidean
 from slir.operators import Blur
 from slir.solvers.weiszfeld import weiszfeld

@@ -20,7 +20,7 @@ import fuzzing
 from slir import io
 from slir.errors import FileError
 from slir.files import jobs
-from slir.files.about import about
+from slir.files.inspect import about
 from slir.files.jobs import Job
 from slir.io import Picture
 

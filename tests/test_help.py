@@ -16,10 +16,11 @@ from typer.testing import CliRunner
 import slir
 from slir import io
 from slir.cli import app
-from slir.defaults import shipped_model, training_pictures
 from slir.files.jobs import Job
 from slir.files.jobs import run as restore
 from slir.io import Picture
+from slir.kernel.shipped import shipped_model, training_pictures
+from slir.problem import Problem
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 runner = CliRunner()
@@ -45,7 +46,7 @@ def examples():
 
 
 EXAMPLES = list(examples())
-SILENT = ("info", "bench", "demo", "serve")  # they write nothing that they were not told to replace
+SILENT = ("info", "demo", "serve")  # they write nothing that they were not told to replace
 
 
 def picture(seed=0, height=20, width=22):
@@ -81,7 +82,7 @@ def desk(tmp_path_factory):
     shipped_model("inpaint").save(str(folder / "model.safetensors"))
     (folder / "clean").mkdir()
     for image, output in (("night.png", "clean.png"), ("night.png", "clean/night.png"), ("soft.png", "clean/day.png")):
-        restore(Job("denoise", folder / image, folder / output, sigma=0))
+        restore(Job(Problem("denoise", sigma=0), folder / image, folder / output))
     return folder
 
 
@@ -93,9 +94,6 @@ def light(monkeypatch):
     monkeypatch.setitem(vars(slir), "fit", lambda images, **named: noted.append("fit") or model)
     ready = shipped_model("denoise")
     monkeypatch.setitem(vars(slir), "calibrate", lambda images, **named: noted.append("calibrate") or ready)
-    for name in ("paper", "learnt", "speed", "trust"):
-        module = SimpleNamespace(main=lambda **named: noted.append("bench"), TASKS=("denoise",))
-        monkeypatch.setitem(sys.modules, f"slir.bench.{name}", module)
     report, few = slir.theory.report, training_pictures()[:2]
 
     def small(images, *args, **named):
@@ -103,10 +101,10 @@ def light(monkeypatch):
         return report(images, *args, **{**named, "m": 32, "folds": 2, "test": 20})
 
     monkeypatch.setattr(slir.theory, "report", small)
-    figure = SimpleNamespace(correlation_figure=lambda *_, **__: noted.append("bench") or {"q": 0.5})
-    monkeypatch.setitem(sys.modules, "slir.bench.figure", figure)
     row = SimpleNamespace(task="denoise", psnr_before=20.0, psnr_after=29.5, seconds=0.5, files=[])
-    monkeypatch.setitem(sys.modules, "slir.demo", SimpleNamespace(run=lambda *_: noted.append("demo") or [row]))
+    monkeypatch.setitem(
+        sys.modules, "slir.cli.demonstration", SimpleNamespace(run=lambda *_: noted.append("demo") or [row])
+    )
     monkeypatch.setattr("slir.cli.serve._run", lambda *_, **__: noted.append("serve"))
     return noted
 

@@ -11,9 +11,9 @@ import torch
 from skimage import data
 
 import slir
-from slir.defaults import default_model
 from slir.errors import InputError
 from slir.estimator.loop import restore as loop
+from slir.kernel.shipped import default_model
 from slir.operators import (
     Blur,
     ColourFilterArray,

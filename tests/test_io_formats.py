@@ -11,9 +11,10 @@ from PIL import Image, ImageCms
 
 from slir import io
 from slir.errors import FileError
-from slir.files import gather
+from slir.files import paths
 from slir.files.jobs import Job, run
 from slir.io import Meta, Picture, Resolution, jpeg
+from slir.problem import Problem
 
 REFERENCE = Path(__file__).parent / "reference"
 
@@ -135,14 +136,14 @@ def test_results_of_heic_are_png(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     shutil.copy(REFERENCE / "turned.heic", tmp_path / "in" / "a.HEIC")
     io.write(tmp_path / "in" / "b.tiff", Picture(ramp(), -1))
-    found = gather.pairs([tmp_path / "in"], tmp_path / "out")
+    found = paths.pairs([tmp_path / "in"], tmp_path / "out")
     assert [pair.output.name for pair in found] == ["a.png", "b.tiff"]
-    assert [pair.output.name for pair in gather.pairs([tmp_path / "in"], tmp_path / "out", form="tif")] == [
+    assert [pair.output.name for pair in paths.pairs([tmp_path / "in"], tmp_path / "out", form="tif")] == [
         "a.tif",
         "b.tif",
     ]
     (tmp_path / "out").mkdir()
-    run(Job("denoise", found[0].image, found[0].output, sigma=0))
+    run(Job(Problem("denoise", sigma=0), found[0].image, found[0].output))
     assert io.read(found[0].output).pixels.shape == (32, 24, 3)
 
 

@@ -19,9 +19,10 @@ import tifffile
 import slir
 from slir import io
 from slir.errors import FileError, InputError
-from slir.files import jobs, sidecars, staging, streams
+from slir.files import atomic_output, jobs, provenance, restore_file
 from slir.files.jobs import Job, parse_sigma, run
 from slir.io import Picture, atomic
+from slir.problem import Problem
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -41,12 +42,12 @@ def image(tmp_path):
 @pytest.fixture
 def quick(monkeypatch):
     """The identity in the place of the restoration; the rest as it is."""
-    monkeypatch.setattr(streams, "restore_file", copied)
+    monkeypatch.setattr(restore_file, "restore_file", copied)
 
 
 def copied(source, sink, work, progress=None):
     sink.write(source.read())
-    return streams.Found(4.25, 1.0)
+    return restore_file.Found(4.25, 1.0)
 
 
 def names(folder):
@@ -64,10 +65,12 @@ def tasks(folder):
     io.write(folder / "mask.png", Picture(mask))
     kernel = np.outer([0.2, 0.5, 0.3], [0.25, 0.5, 0.25])
     return {
-        "denoise": Job("denoise", image, out, sigma="poisson-gaussian"),
-        "deblur": Job("deblur", image, out, sigma="3%", psf=slir.psf.motion(5.3, 20), made_by="motion 5.3,20"),
-        "upsample": Job("upsample", image, folder / "out.tif", sigma=0.1, factor=2, antialias=kernel),
-        "inpaint": Job("inpaint", image, out, sigma=0, mask=folder / "mask.png", data_range=(0.0, 255.0), seed=3),
+        "denoise": Job(Problem("denoise", sigma="poisson-gaussian"), image, out),
+        "deblur": Job(Problem("deblur", sigma="3%", psf=slir.psf.motion(5.3, 20)), image, out, made_by="motion 5.3,20"),
+        "upsample": Job(Problem("upsample", sigma=0.1, factor=2, antialias=kernel), image, folder / "out.tif"),
+        "inpaint": Job(
+            Problem("inpaint", sigma=0, mask=folder / "mask.png"), image, out, data_range=(0.0, 255.0), seed=3
+        ),
     }
 
 
@@ -77,23 +80,23 @@ def test_a_sidecar_gives_the_same_bytes(image, tmp_path, task):
     outcome = run(job)
     assert (outcome.size, outcome.planes, outcome.dtype) == ((32, 36), 1, "uint8")
     assert outcome.seconds > 0
-    beside = staging.sidecar_of(job.output)
+    beside = atomic_output.sidecar_of(job.output)
     record = json.loads(beside.read_text())
-    assert record["output"]["sha256"] == staging.digest(job.output)
+    assert record["output"]["sha256"] == atomic_output.digest(job.output)
     assert record["found"]["sigma"] == outcome.sigma
-    again = sidecars.load(beside).job(tmp_path / f"again{job.output.suffix}")
+    again = provenance.load(beside).job(tmp_path / f"again{job.output.suffix}")
     run(again)
     assert again.output.read_bytes() == job.output.read_bytes()
-    assert sidecars.settings(again) == sidecars.settings(job)
-    assert sidecars.load(beside).changes() == []
+    assert provenance.settings(again) == provenance.settings(job)
+    assert provenance.load(beside).changes() == []
 
 
 def test_kernels_are_written_with_all_their_digits(image, tmp_path, quick):
     psf = np.random.default_rng(0).random((5, 7)) / 3
-    run(Job("deblur", image, tmp_path / "out.png", psf=psf, sigma=np.nextafter(2, 3)))
-    again = sidecars.load(tmp_path / "out.png.json").job()
-    np.testing.assert_array_equal(again.psf, psf)
-    assert again.sigma == np.nextafter(2, 3)
+    run(Job(Problem("deblur", psf=psf, sigma=np.nextafter(2, 3)), image, tmp_path / "out.png"))
+    again = provenance.load(tmp_path / "out.png.json").job()
+    np.testing.assert_array_equal(again.problem.options["psf"], psf)
+    assert again.problem.sigma == np.nextafter(2, 3)
     assert again.output == tmp_path / "out.png"
 
 
@@ -101,9 +104,9 @@ def test_a_tree_may_be_moved(image, tmp_path, quick):
     home = tmp_path / "home"
     (home / "results").mkdir(parents=True)
     shutil.move(image, home / "in.png")
-    run(Job("denoise", home / "in.png", home / "results" / "out.png"))
+    run(Job(Problem("denoise"), home / "in.png", home / "results" / "out.png"))
     shutil.move(home, tmp_path / "moved")
-    sidecar = sidecars.load(tmp_path / "moved" / "results" / "out.png.json")
+    sidecar = provenance.load(tmp_path / "moved" / "results" / "out.png.json")
     assert sidecar.changes() == []
     assert sidecar.job().image == tmp_path / "moved" / "in.png"
 
@@ -113,7 +116,7 @@ def test_what_has_changed_is_noticed(image, tmp_path, quick, monkeypatch):
     (tmp_path / "model.safetensors").write_bytes(b"one")
     monkeypatch.setattr(jobs, "load_model", lambda job: None)
     run(replace(job, model=tmp_path / "model.safetensors"))
-    sidecar = sidecars.load(tmp_path / "out.png.json")
+    sidecar = provenance.load(tmp_path / "out.png.json")
     io.write(image, Picture(noisy(seed=1)))
     (tmp_path / "model.safetensors").write_bytes(b"two")
     os.remove(tmp_path / "mask.png")
@@ -124,14 +127,14 @@ def test_what_has_changed_is_noticed(image, tmp_path, quick, monkeypatch):
     assert "is not there" in second
     assert "model.safetensors has changed" in third
     assert sidecar.other_versions() == []
-    monkeypatch.setattr(sidecars, "versions", lambda: {"slir": "9.9"})
+    monkeypatch.setattr(provenance, "versions", lambda: {"slir": "9.9"})
     assert sidecar.other_versions() == [f"slir {slir.__version__}, now 9.9"]
 
 
 def test_other_models_inside_slir_are_noticed(image, tmp_path, quick, monkeypatch):
-    run(Job("denoise", image, tmp_path / "out.png"))
-    monkeypatch.setattr(sidecars, "_inside", lambda: "others")
-    (text,) = sidecars.load(tmp_path / "out.png.json").changes()
+    run(Job(Problem("denoise"), image, tmp_path / "out.png"))
+    monkeypatch.setattr(provenance, "_inside", lambda: "others")
+    (text,) = provenance.load(tmp_path / "out.png.json").changes()
     assert "the models inside slir" in text
 
 
@@ -139,11 +142,13 @@ def test_threads_are_set_noted_and_set_back(image, tmp_path, monkeypatch):
     import torch
 
     seen = []
-    monkeypatch.setattr(streams, "restore_file", lambda *given: seen.append(torch.get_num_threads()) or copied(*given))
-    run(Job("denoise", image, tmp_path / "out.png", threads=3))
+    monkeypatch.setattr(
+        restore_file, "restore_file", lambda *given: seen.append(torch.get_num_threads()) or copied(*given)
+    )
+    run(Job(Problem("denoise"), image, tmp_path / "out.png", threads=3))
     assert seen == [3]
     assert torch.get_num_threads() == 1
-    assert sidecars.load(tmp_path / "out.png.json").job().threads == 3
+    assert provenance.load(tmp_path / "out.png.json").job().threads == 3
 
 
 @pytest.mark.parametrize(
@@ -158,17 +163,17 @@ def test_threads_are_set_noted_and_set_back(image, tmp_path, monkeypatch):
 def test_what_is_no_sidecar(tmp_path, contents, reason):
     (tmp_path / "out.png.json").write_bytes(contents)
     with pytest.raises(FileError, match=reason):
-        sidecars.load(tmp_path / "out.png.json")
+        provenance.load(tmp_path / "out.png.json")
 
 
 def test_a_sidecar_that_was_tampered_with(image, tmp_path, quick):
-    run(Job("denoise", image, tmp_path / "out.png"))
+    run(Job(Problem("denoise"), image, tmp_path / "out.png"))
     path = tmp_path / "out.png.json"
     record = json.loads(path.read_text())
     record["settings"]["colour"] = "blue"
     path.write_text(json.dumps(record))
     with pytest.raises(FileError, match="damaged sidecar"):
-        sidecars.load(path).job()
+        provenance.load(path).job()
 
 
 # --- whole or not at all -------------------------------------------------------------------------------------------
@@ -180,16 +185,16 @@ def test_a_failure_leaves_what_was_there(image, tmp_path, monkeypatch):
     def fail(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(streams, "restore_file", fail)
+    monkeypatch.setattr(restore_file, "restore_file", fail)
     with pytest.raises(ZeroDivisionError):
-        run(Job("denoise", image, tmp_path / "out.png"))
+        run(Job(Problem("denoise"), image, tmp_path / "out.png"))
     assert names(tmp_path) == ["in.png", "out.png"]
     assert (tmp_path / "out.png").read_bytes() == b"precious"
 
 
 def test_the_sidecar_comes_first(image, tmp_path, quick, monkeypatch):
     """Killed between the two, a run leaves a sidecar that does not fit what lies beside it."""
-    run(Job("denoise", image, tmp_path / "out.png"))
+    run(Job(Problem("denoise"), image, tmp_path / "out.png"))
     before = (tmp_path / "out.png").read_bytes()
     io.write(image, Picture(noisy(seed=1)))
     replaced = []
@@ -202,20 +207,20 @@ def test_the_sidecar_comes_first(image, tmp_path, quick, monkeypatch):
         os.rename(source, target)
 
     monkeypatch.setattr(os, "replace", kill)
-    job = Job("denoise", image, tmp_path / "out.png")
+    job = Job(Problem("denoise"), image, tmp_path / "out.png")
     with pytest.raises(KeyboardInterrupt):
         run(job)
     assert replaced == ["out.png.json"]
     assert (tmp_path / "out.png").read_bytes() == before
-    assert sidecars.load(tmp_path / "out.png.json").differs(job) == "is not the file that its sidecar tells of"
+    assert provenance.load(tmp_path / "out.png.json").differs(job) == "is not the file that its sidecar tells of"
 
 
 def test_left_overs_are_removed_and_work_underway_is_not(tmp_path):
-    dead = tmp_path / f"{staging.PREFIX}dead{staging.SUFFIX}"
+    dead = tmp_path / f"{atomic_output.PREFIX}dead{atomic_output.SUFFIX}"
     dead.mkdir()
     (dead / "half.png").write_bytes(b"half")
-    with staging.staged(tmp_path / "out.png") as stage:
-        assert staging.clear_stale([tmp_path, tmp_path / "none"]) == 1
+    with atomic_output.staged(tmp_path / "out.png") as stage:
+        assert atomic_output.clear_stale([tmp_path, tmp_path / "none"]) == 1
         assert names(tmp_path) == [stage.output.parent.name]
         stage.output.write_bytes(b"whole")
     assert names(tmp_path) == ["out.png"]
@@ -224,28 +229,28 @@ def test_left_overs_are_removed_and_work_underway_is_not(tmp_path):
 @pytest.mark.parametrize("locks", [True, False])
 def test_what_is_no_folder_of_slirs_is_no_left_over(tmp_path, monkeypatch, locks):
     """A pipe would be waited for, and a link leads to what is not slir's."""
-    monkeypatch.setattr(staging, "_is_old", lambda folder: True)
+    monkeypatch.setattr(atomic_output, "_is_old", lambda folder: True)
     if not locks:
-        monkeypatch.setattr(staging, "fcntl", None)  # as on Windows
+        monkeypatch.setattr(atomic_output, "fcntl", None)  # as on Windows
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "thesis.txt").write_text("ten years")
-    os.mkfifo(tmp_path / f"{staging.PREFIX}pipe{staging.SUFFIX}")
-    (tmp_path / f"{staging.PREFIX}link{staging.SUFFIX}").symlink_to(tmp_path / "precious")
+    os.mkfifo(tmp_path / f"{atomic_output.PREFIX}pipe{atomic_output.SUFFIX}")
+    (tmp_path / f"{atomic_output.PREFIX}link{atomic_output.SUFFIX}").symlink_to(tmp_path / "precious")
     before = names(tmp_path)
-    assert staging.clear_stale([tmp_path]) == 0
+    assert atomic_output.clear_stale([tmp_path]) == 0
     assert names(tmp_path) == before
     assert (tmp_path / "precious" / "thesis.txt").exists()
 
 
 def test_without_locks_only_what_is_old_is_left_over(tmp_path, monkeypatch):
-    monkeypatch.setattr(staging, "fcntl", None)  # as on Windows
-    for name, age in (("old", 2 * staging.DAY), ("new", 60)):
-        folder = tmp_path / f"{staging.PREFIX}{name}{staging.SUFFIX}"
+    monkeypatch.setattr(atomic_output, "fcntl", None)  # as on Windows
+    for name, age in (("old", 2 * atomic_output.DAY), ("new", 60)):
+        folder = tmp_path / f"{atomic_output.PREFIX}{name}{atomic_output.SUFFIX}"
         folder.mkdir()
         os.utime(folder, (time.time() - age,) * 2)
-    assert staging.clear_stale([tmp_path]) == 1
-    assert names(tmp_path) == [f"{staging.PREFIX}new{staging.SUFFIX}"]
-    with staging.staged(tmp_path / "out.png") as stage:
+    assert atomic_output.clear_stale([tmp_path]) == 1
+    assert names(tmp_path) == [f"{atomic_output.PREFIX}new{atomic_output.SUFFIX}"]
+    with atomic_output.staged(tmp_path / "out.png") as stage:
         stage.output.write_bytes(b"whole")
     assert (tmp_path / "out.png").read_bytes() == b"whole"
 
@@ -260,9 +265,9 @@ def test_names_that_are_no_text_are_written_down_and_found_again(image, tmp_path
         text = f"<OME><Pixels><TiffData>{own}</TiffData></Pixels></OME>"
         tifffile.imwrite(before.with_suffix(".tif"), noisy(), description=text, metadata=None)
         before = before.with_suffix(".tif")
-    job = Job("denoise", before, tmp_path / os.fsdecode(b"out-\xff" + suffix.encode()))
+    job = Job(Problem("denoise"), before, tmp_path / os.fsdecode(b"out-\xff" + suffix.encode()))
     run(job)
-    found = sidecars.load(staging.sidecar_of(job.output))
+    found = provenance.load(atomic_output.sidecar_of(job.output))
     assert found.differs(job) is None
     assert found.job().image == before
     assert io.read(job.output).size == (32, 36)
@@ -273,7 +278,7 @@ def test_links_stay_links_and_rights_stay(image, tmp_path, quick):
     (tmp_path / "real" / "out.png").write_bytes(b"old")
     os.chmod(tmp_path / "real" / "out.png", 0o640)
     (tmp_path / "out.png").symlink_to(tmp_path / "real" / "out.png")
-    run(Job("denoise", image, tmp_path / "out.png"))
+    run(Job(Problem("denoise"), image, tmp_path / "out.png"))
     assert (tmp_path / "out.png").is_symlink()
     assert io.read(tmp_path / "real" / "out.png").size == (32, 36)
     assert (tmp_path / "real" / "out.png").stat().st_mode & 0o777 == 0o640
@@ -283,19 +288,19 @@ def test_links_stay_links_and_rights_stay(image, tmp_path, quick):
 def test_folders_are_results_too(tmp_path):
     """As Zarr images are."""
     for text in ("one", "two"):
-        with staging.staged(tmp_path / "image.zarr") as stage:
+        with atomic_output.staged(tmp_path / "image.zarr") as stage:
             (stage.output / "0").mkdir(parents=True)
             (stage.output / "0" / "chunk").write_text(text)
     assert (tmp_path / "image.zarr" / "0" / "chunk").read_text() == "two"
     assert names(tmp_path) == ["image.zarr"]
     shutil.copytree(tmp_path / "image.zarr", tmp_path / "copy.zarr")
-    assert staging.digest(tmp_path / "image.zarr") == staging.digest(tmp_path / "copy.zarr")
+    assert atomic_output.digest(tmp_path / "image.zarr") == atomic_output.digest(tmp_path / "copy.zarr")
     (tmp_path / "copy.zarr" / "0" / "chunk").rename(tmp_path / "copy.zarr" / "0" / "piece")
-    assert staging.digest(tmp_path / "image.zarr") != staging.digest(tmp_path / "copy.zarr")
+    assert atomic_output.digest(tmp_path / "image.zarr") != atomic_output.digest(tmp_path / "copy.zarr")
 
 
 @pytest.mark.parametrize("step", ["tempfile.mkdtemp", "slir.io.atomic._exchanged", "shutil.rmtree"])
-@pytest.mark.parametrize("maker", [staging.staged, atomic.whole_folder])
+@pytest.mark.parametrize("maker", [atomic_output.staged, atomic.whole_folder])
 def test_ctrl_c_waits_until_nothing_is_halfway(maker, step, tmp_path, monkeypatch):
     """However close to a step it comes: the folder is the old one or the new one, and nothing lies beside it."""
     (tmp_path / "image.zarr").mkdir()
@@ -313,7 +318,7 @@ def test_ctrl_c_waits_until_nothing_is_halfway(maker, step, tmp_path, monkeypatc
 
     def replace_it():
         with maker(tmp_path / "image.zarr") as place:
-            made = place.output if maker is staging.staged else place
+            made = place.output if maker is atomic_output.staged else place
             made.mkdir(exist_ok=True)
             (made / "chunk").write_text("new")
 
@@ -355,14 +360,14 @@ def test_ctrl_c_is_left_alone_in_threads():
 def test_json_of_others_is_left_alone(image, tmp_path, quick):
     (tmp_path / "out.png.json").write_text("{}")
     with pytest.raises(FileError, match="no sidecar of slir"):
-        run(Job("denoise", image, tmp_path / "out.png"))
-    run(Job("denoise", image, tmp_path / "out.png"), sidecar=False)
+        run(Job(Problem("denoise"), image, tmp_path / "out.png"))
+    run(Job(Problem("denoise"), image, tmp_path / "out.png"), sidecar=False)
     assert (tmp_path / "out.png.json").read_text() == "{}"
 
 
 def test_without_a_sidecar_the_one_before_goes(image, tmp_path, quick):
-    run(Job("denoise", image, tmp_path / "out.png"))
-    run(Job("denoise", image, tmp_path / "out.png", sigma=3), sidecar=False)
+    run(Job(Problem("denoise"), image, tmp_path / "out.png"))
+    run(Job(Problem("denoise", sigma=3), image, tmp_path / "out.png"), sidecar=False)
     assert names(tmp_path) == ["in.png", "out.png"]
 
 
@@ -371,24 +376,24 @@ def test_without_a_sidecar_the_one_before_goes(image, tmp_path, quick):
 
 def test_checks(image, tmp_path):
     out = tmp_path / "out.png"
-    assert Job("denoise", image, out).check().size == (32, 36)
+    assert Job(Problem("denoise"), image, out).check().size == (32, 36)
     with pytest.raises(InputError, match="task must be one of"):
-        Job("sharpen", image, out)  # type: ignore[arg-type]
+        Job(Problem("sharpen"), image, out)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="psf must be given"):
-        Job("deblur", image, out)
+        Job(Problem("deblur"), image, out)
     with pytest.raises(InputError, match="mask must be given"):
-        Job("inpaint", image, out)
+        Job(Problem("inpaint"), image, out)
     with pytest.raises(InputError, match="threads must be"):
-        Job("denoise", image, out, threads=0)
+        Job(Problem("denoise"), image, out, threads=0)
     with pytest.raises(InputError, match="which hold no NaN"):
-        Job("inpaint", image, out, mask="nan").check()
+        Job(Problem("inpaint", mask="nan"), image, out).check()
     with pytest.raises(FileError, match="no such model"):
-        Job("denoise", image, out, model=tmp_path / "none.safetensors").check()
+        Job(Problem("denoise"), image, out, model=tmp_path / "none.safetensors").check()
     with pytest.raises(FileError, match="does not exist"):
-        Job("denoise", image, tmp_path / "none" / "out.png").check()
+        Job(Problem("denoise"), image, tmp_path / "none" / "out.png").check()
     io.write(tmp_path / "mask.png", Picture(np.zeros((3, 3), np.uint8)))
     with pytest.raises(FileError, match="3 × 3 pixels for an image of 36 × 32"):
-        Job("inpaint", image, out, mask=tmp_path / "mask.png").check()
+        Job(Problem("inpaint", mask=tmp_path / "mask.png"), image, out).check()
     assert names(tmp_path) == ["in.png", "mask.png"]
 
 
@@ -396,10 +401,10 @@ def test_ranges_that_only_the_user_knows(tmp_path):
     tifffile.imwrite(tmp_path / "in.tif", noisy().astype(np.float32) / 255, metadata=None)
     tifffile.imwrite(tmp_path / "int.tif", noisy().astype(np.int32), metadata=None)
     with pytest.raises(InputError, match="data_range must be given"):
-        Job("denoise", tmp_path / "in.tif", tmp_path / "out.tif").check()
+        Job(Problem("denoise"), tmp_path / "in.tif", tmp_path / "out.tif").check()
     with pytest.raises(InputError, match="sigma must be in pixel values"):
-        Job("denoise", tmp_path / "int.tif", tmp_path / "out.tif", sigma="10%").check()
-    job = Job("denoise", tmp_path / "int.tif", tmp_path / "out.tif", sigma="10%", data_range=(-1.0, 1.0))
+        Job(Problem("denoise", sigma="10%"), tmp_path / "int.tif", tmp_path / "out.tif").check()
+    job = Job(Problem("denoise", sigma="10%"), tmp_path / "int.tif", tmp_path / "out.tif", data_range=(-1.0, 1.0))
     assert job._limits(job.check()) == ((-1.0, 1.0), 0.2)
 
 
@@ -420,7 +425,7 @@ def test_stacks_are_restored_plane_by_plane(tmp_path):
     stack = np.stack([noisy(seed=seed) for seed in range(3)])
     tifffile.imwrite(tmp_path / "in.tif", stack, imagej=True)
     seen = []
-    job = Job("denoise", tmp_path / "in.tif", tmp_path / "out.tif", sigma=8)
+    job = Job(Problem("denoise", sigma=8), tmp_path / "in.tif", tmp_path / "out.tif")
     outcome = run(job, progress=lambda done, total, what: seen.append((done, total)))
     assert outcome.planes == 3
     assert outcome.sigma == 8
@@ -435,9 +440,9 @@ def test_pixels_that_are_nan_are_filled(tmp_path):
     image = noisy().astype(np.float32) / 255
     image[5:9, 7] = np.nan
     tifffile.imwrite(tmp_path / "in.tif", image, metadata=None)
-    run(Job("inpaint", tmp_path / "in.tif", tmp_path / "out.tif", sigma=0, mask="nan", data_range=1.0))
+    run(Job(Problem("inpaint", sigma=0, mask="nan"), tmp_path / "in.tif", tmp_path / "out.tif", data_range=1.0))
     after = tifffile.imread(tmp_path / "out.tif")
     known = np.isfinite(image)
     assert np.isfinite(after).all()
     np.testing.assert_array_equal(after[known], image[known])
-    assert sidecars.load(tmp_path / "out.tif.json").job().mask == "nan"
+    assert provenance.load(tmp_path / "out.tif.json").job().problem.mask == "nan"

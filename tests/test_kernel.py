@@ -13,7 +13,7 @@ from slir.estimator.loop import begin, restore
 from slir.estimator.state import State
 from slir.estimator.tiling import restore_tiled
 from slir.kernel.network import FEATURES, LEAD, PATCH, STRIDE, KernelNetwork
-from slir.kernel.stage import DATA_WEIGHT, STAGES, KernelStage, ridge, scheduled, stages
+from slir.kernel.stage import DATA_WEIGHT, STAGES, KernelStage, ridge, scheduled_level, stages
 from slir.model import Model
 from slir.trust.calibrate import calibrate_model
 
@@ -106,7 +106,7 @@ def test_the_x_update_solves_its_normal_equations(network: KernelNetwork, pictur
     _, z, x, last = seen
     eye = torch.eye(picture.numel()).view(-1, 24, 24)
     dense = blur.forward(eye).reshape(picture.numel(), -1).T.double()
-    weight = DATA_WEIGHT * (0.02 / scheduled(1.0, 0.02)) ** 2
+    weight = DATA_WEIGHT * (0.02 / scheduled_level(1.0, 0.02)) ** 2
     assert weight == pytest.approx(ridge(1.0, 0.02))
     left = dense.T @ dense + weight * torch.eye(picture.numel(), dtype=torch.float64)
     right = dense.T @ y.reshape(-1).double() + weight * z.reshape(-1).double()
@@ -115,7 +115,7 @@ def test_the_x_update_solves_its_normal_equations(network: KernelNetwork, pictur
 
 
 def test_levels_fall_from_the_first_to_the_noise() -> None:
-    levels = [scheduled(stage.share, 0.02) for stage in stages(KernelNetwork((8, 12, 16), 1), 4)]
+    levels = [scheduled_level(stage.share, 0.02) for stage in stages(KernelNetwork((8, 12, 16), 1), 4)]
     assert levels == sorted(levels, reverse=True)
     assert levels[-1] == pytest.approx(0.02)
     ratios = np.array(levels[1:]) / np.array(levels[:-1])
@@ -128,7 +128,7 @@ def test_known_pixels_of_a_mask_keep_their_own_noise(network: KernelNetwork, pic
     model = Model(stages(network, 3))
     state = begin(picture * ~missing, operators.Mask(missing), model, 0.01)
     level = torch.as_tensor(stage.level(state))
-    torch.testing.assert_close(level[missing], torch.full_like(level[missing], scheduled(0.0, 0.01)))
+    torch.testing.assert_close(level[missing], torch.full_like(level[missing], scheduled_level(0.0, 0.01)))
     torch.testing.assert_close(level[~missing], torch.full_like(level[~missing], 0.01))
 
 
@@ -244,8 +244,8 @@ def test_a_file_whose_weights_do_not_fit_is_refused(network: KernelNetwork, tmp_
 
 
 def test_a_kernel_comes_back_from_its_file_with_the_errors_of_each_task(network: KernelNetwork, tmp_path) -> None:
-    from slir.families import Noise
     from slir.io.models import load_kernel, write_kernel
+    from slir.kernel.degradations import Noise
     from slir.kernel.learnt import LearntKernel
 
     bare, generator = LearntKernel(network), torch.Generator().manual_seed(0)
@@ -276,7 +276,7 @@ def test_errors_of_colours_and_grey_are_told_beside_the_estimate(network: Kernel
     """The last network's, whatever comes after it."""
     from dataclasses import replace
 
-    from slir.families import Noise
+    from slir.kernel.degradations import Noise
 
     model, generator = Model(stages(network, 2)), torch.Generator().manual_seed(0)
     blur = operators.Blur(slir.psf.gaussian(1.0))

@@ -10,16 +10,16 @@ import pytest
 import torch
 
 import slir
-from slir.defaults import shipped_kernel
 from slir.errors import FileError, InputError, SlirError
 from slir.estimator.loop import advance, restore
 from slir.estimator.tiling import restore_tiled
-from slir.families import Noise
 from slir.kernel import fitting, ridge
 from slir.kernel.cell_ridge import CellRidgeStage, Cells, cell_features, k_means
+from slir.kernel.degradations import Noise
 from slir.kernel.fitting import FOLDS, cut, pairs_of, restore_crop, sums_of
 from slir.kernel.network import KernelNetwork
 from slir.kernel.ridge import fit_cell_ridge
+from slir.kernel.shipped import shipped_kernel
 from slir.kernel.stage import STAGES, stages
 from slir.model import Model
 from slir.operators import Blur, Downsample, Identity

@@ -13,10 +13,10 @@ from scipy.ndimage import gaussian_filter
 from torch import Tensor
 
 import slir
-from slir.defaults import demo_picture, shipped_kernel, shipped_model
 from slir.estimator.tiling import restore_tiled
 from slir.io.models import load_kernel, write_kernel
 from slir.kernel.noise_level import NoiseNetwork
+from slir.kernel.shipped import demo_picture, shipped_kernel, shipped_model
 from slir.operators import Identity
 from slir.preprocessing.amount import Amount
 from slir.preprocessing.local_noise import BINS, NoiseCurve, NoiseFound, find_noise, noise_curve

@@ -16,9 +16,10 @@ from PIL import Image
 
 import corpus
 from slir import io
-from slir.files import jobs, streams
+from slir.files import jobs, restore_file
 from slir.files.jobs import Job
 from slir.io import Picture
+from slir.problem import Problem
 from test_roundtrip import STRUCTURE, enlarged
 
 SIZE = (corpus.HEIGHT, corpus.WIDTH)
@@ -126,8 +127,8 @@ READERS = {".tif": by_tifffile, ".fits": by_astropy, ".zarr": by_zarr}
 def repeated(source: io.Source, sink: io.Sink, work: Any, progress: Any = None) -> Any:
     """In the place of a restoration: pixels as they are, or as blocks."""
     for plane in range(source.planes):
-        sink.write(enlarged(source.read(plane), work.own.get("factor", 1)), plane=plane)
-    return streams.Found(4.25, 1.0)
+        sink.write(enlarged(source.read(plane), work.problem.factor), plane=plane)
+    return restore_file.Found(4.25, 1.0)
 
 
 @pytest.fixture(scope="module")
@@ -152,12 +153,12 @@ CASES = [
 def test_planes_axes_and_metadata_are_those_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mask: Path, name: str, task: Any, scale: int
 ) -> None:
-    monkeypatch.setattr(streams, "restore_file", repeated)
+    monkeypatch.setattr(restore_file, "restore_file", repeated)
     before = corpus.make(name, tmp_path)
     after = tmp_path / "out" / name
     after.parent.mkdir()
-    own: dict[str, Any] = {"psf": np.ones((1, 1)), "mask": mask, "factor": scale, "data_range": (-(2.0**16), 2.0**16)}
-    jobs.run(Job(task, before, after, sigma=0, threads=1, **own), sidecar=False)
+    problem = Problem.of(task, sigma=0, psf=np.ones((1, 1)), mask=mask, factor=scale)
+    jobs.run(Job(problem, before, after, data_range=(-(2.0**16), 2.0**16), threads=1), sidecar=False)
     read = READERS.get(after.suffix, by_pillow)
     old, new = read(before, 1), read(after, scale)
     for what in old:

@@ -14,7 +14,7 @@ from scipy.stats import multivariate_normal
 from torch import Tensor
 
 from reference import weights as reference
-from slir.bench.peers.mixture import FLOOR, Mixture, fit_mixture, patch_basis, products, sample_patches
+from slir_bench.peers.mixture import FLOOR, Mixture, fit_mixture, patch_basis, products, sample_patches
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

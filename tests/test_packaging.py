@@ -22,7 +22,7 @@ lowest = importlib.import_module("lowest").lowest
 public_api = importlib.import_module("public_api")
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-EXTRAS = [name for name in PROJECT["optional-dependencies"] if name not in ("dev", "docs", "bench", "release")]
+EXTRAS = [name for name in PROJECT["optional-dependencies"] if name not in ("dev", "docs", "release")]
 
 
 # --- the version ---------------------------------------------------------------------------------------------------

@@ -142,8 +142,8 @@ def test_folding_is_assembling(grid: PatchGrid) -> None:
     tall, wide = (len(starts) for starts in grid.starts)
     patches = torch.randn(tall, wide, grid.size**2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     expected = grid.assemble(patches.flatten(0, 1))
-    found = grid._folded(patches, torch.zeros(grid.shape, dtype=torch.float64), 0, tall)
+    found = grid._fold(patches, torch.zeros(grid.shape, dtype=torch.float64), 0, tall)
     torch.testing.assert_close(found, expected)
-    upper = grid._folded(patches[: tall // 2], torch.zeros_like(found), 0, tall // 2) if tall // 2 else 0
-    lower = grid._folded(patches[tall // 2 :], torch.zeros_like(found), tall // 2, tall)
+    upper = grid._fold(patches[: tall // 2], torch.zeros_like(found), 0, tall // 2) if tall // 2 else 0
+    lower = grid._fold(patches[tall // 2 :], torch.zeros_like(found), tall // 2, tall)
     torch.testing.assert_close(lower + upper, found)

@@ -72,7 +72,7 @@ def test_an_evened_plane_keeps_black_and_white() -> None:
 
 
 def test_it_is_for_denoising_alone() -> None:
-    with pytest.raises(InputError, match="'auto' or a number, except to denoise"):
+    with pytest.raises(InputError, match="auto, a number or a percentage to upsample"):
         slir.upsample(camera(32), 2, sigma="poisson-gaussian", data_range=1.0)
     with pytest.raises(InputError, match="poisson-gaussian"):
         slir.denoise(camera(32), sigma="poisson", data_range=1.0)

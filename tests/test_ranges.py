@@ -14,7 +14,7 @@ from slir.estimator.loop import restore as loop
 from slir.operators import Blur, Compose, Downsample, Identity, Mask, Operator
 from slir.preprocessing import treatment
 from slir.preprocessing.arrays import canvas
-from slir.preprocessing.ranges import black_at_zero, stretched
+from slir.preprocessing.ranges import black_at_zero, stretch_range
 
 TRUTH = data.camera()[20:84, 200:264] / 255.0
 SHARES = ((0.0, 1.0), (0.3, 0.02), (0.9, 0.002))
@@ -36,7 +36,7 @@ def fitted(image: np.ndarray, operator: Operator | None = None, sigma: float | N
     seen = array if frame.channel_axis is None else np.moveaxis(array, frame.channel_axis, -1)
     frame = black_at_zero(frame) if black else frame
     together = (tuple(range(len(frame.ranges))),)
-    found = stretched(frame, seen, operator or Identity(), sigma, together, black=black)
+    found = stretch_range(frame, seen, operator or Identity(), sigma, together, black=black)
     assert found.limits == frame.limits
     assert len(found.ranges) == len(frame.ranges)
     assert len(set(found.ranges)) == 1

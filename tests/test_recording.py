@@ -38,7 +38,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Tensor]]:
         made.append(inputs[0])
         return recording._Recording(SimpleNamespace(replay=replay), inputs, outputs)
 
-    monkeypatch.setattr(recording, "_recorded", record)
+    monkeypatch.setattr(recording, "_record", record)
     monkeypatch.setattr(recording, "_worthwhile", lambda tensors: True)
     recording.forget()
     yield made

@@ -13,12 +13,13 @@ from PIL import Image
 
 import slir
 from slir import io
-from slir.defaults import demo_picture
 from slir.errors import InputError, SlirError
-from slir.files import jobs, sidecars, streams
+from slir.files import jobs, provenance, restore_file
 from slir.files.jobs import Job
 from slir.io import Meta, Picture, Resolution
-from slir.resampling import Reduction, enlarged, factor_of
+from slir.kernel.shipped import demo_picture
+from slir.preprocessing.resampling import Reduction, enlarged_size, factor_of
+from slir.problem import Problem
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 uncalibrated = pytest.mark.filterwarnings("ignore::slir.errors.SlirWarning")
@@ -43,8 +44,8 @@ def test_a_size_is_a_factor() -> None:
     for _ in range(200):
         shape = (int(rng.integers(16, 900)), int(rng.integers(16, 900)))
         factor = float(rng.uniform(1, 4))
-        found = factor_of(None, enlarged(shape, factor), shape)
-        assert enlarged(shape, found) == enlarged(shape, factor)
+        found = factor_of(None, enlarged_size(shape, factor), shape)
+        assert enlarged_size(shape, found) == enlarged_size(shape, factor)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +188,7 @@ def test_a_file_is_what_the_array_is_and_its_metadata_follow(tmp_path: Path) -> 
     pixels, alpha = np.stack([photo(40)] * 3, -1), np.full((40, 40), 200, np.uint8)
     meta = Meta(resolution=Resolution(300, 300))
     io.write(tmp_path / "in.png", Picture(pixels, -1, alpha, meta=meta))
-    outcome = jobs.run(Job("upsample", tmp_path / "in.png", tmp_path / "out.png", sigma=0, factor=1.5))
+    outcome = jobs.run(Job(Problem("upsample", sigma=0, factor=1.5), tmp_path / "in.png", tmp_path / "out.png"))
     found = io.read(tmp_path / "out.png")
     np.testing.assert_array_equal(found.pixels, slir.upsample(pixels, 1.5, channel_axis=-1))
     assert (found.alpha == 200).all()
@@ -202,14 +203,14 @@ def test_a_file_is_what_the_array_is_and_its_metadata_follow(tmp_path: Path) -> 
 def test_voxels_follow_the_true_factor(tmp_path: Path) -> None:
     said = {"axes": "ZYX", "PhysicalSizeX": 0.3, "PhysicalSizeXUnit": "µm", "PhysicalSizeY": 0.3}
     tifffile.imwrite(tmp_path / "in.ome.tif", np.stack([photo(33)] * 2), metadata=said)
-    jobs.run(Job("upsample", tmp_path / "in.ome.tif", tmp_path / "out.ome.tif", sigma=0, size=(50, 50)))
+    jobs.run(Job(Problem("upsample", sigma=0, size=(50, 50)), tmp_path / "in.ome.tif", tmp_path / "out.ome.tif"))
     with tifffile.TiffFile(tmp_path / "out.ome.tif") as file:
         assert file.series[0].shape == (2, 50, 50)
         (side,) = re.findall(r'PhysicalSizeX="([^"]*)"', file.ome_metadata)
         assert float(side) == pytest.approx(0.3 * 33 / 50)
-    again = sidecars.load(tmp_path / "out.ome.tif.json").job(tmp_path / "again.ome.tif")
-    assert again.size == (50, 50)
-    assert sidecars.load(tmp_path / "out.ome.tif.json").differs(again) is None
+    again = provenance.load(tmp_path / "out.ome.tif.json").job(tmp_path / "again.ome.tif")
+    assert again.problem.options["size"] == (50, 50)
+    assert provenance.load(tmp_path / "out.ome.tif.json").differs(again) is None
     jobs.run(again)
     np.testing.assert_array_equal(tifffile.imread(again.output), tifffile.imread(tmp_path / "out.ome.tif"))
 
@@ -217,11 +218,11 @@ def test_voxels_follow_the_true_factor(tmp_path: Path) -> None:
 @uncalibrated
 def test_files_that_are_restored_by_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     io.write(tmp_path / "in.png", Picture(photo(180)[:, :150]))
-    job = Job("upsample", tmp_path / "in.png", tmp_path / "out.png", sigma=0, factor=1.3, error_map=True)
+    job = Job(Problem("upsample", sigma=0, factor=1.3), tmp_path / "in.png", tmp_path / "out.png", error_map=True)
     jobs.run(job)
     whole, errors = io.read(job.output).pixels, tifffile.imread(tmp_path / "out.error.tif")
-    monkeypatch.setattr(streams, "LARGE", 500)
-    monkeypatch.setattr(streams, "tile_side", lambda *_: 128)
+    monkeypatch.setattr(restore_file, "LARGE", 500)
+    monkeypatch.setattr(restore_file, "tile_side", lambda *_: 128)
     jobs.run(job)
     found = io.read(job.output).pixels
     assert found.shape == errors.shape == (234, 195)
@@ -231,7 +232,7 @@ def test_files_that_are_restored_by_windows(tmp_path: Path, monkeypatch: pytest.
 
 def test_intervals_need_a_whole_factor(tmp_path: Path) -> None:
     io.write(tmp_path / "in.png", Picture(photo(40)))
-    job = Job("upsample", tmp_path / "in.png", tmp_path / "out.png", sigma=0, size=(60, 60), interval=90)
+    job = Job(Problem("upsample", sigma=0, size=(60, 60)), tmp_path / "in.png", tmp_path / "out.png", interval=90)
     with pytest.raises(InputError, match="interval must be left out where the factor is not whole"):
         jobs.run(job)
     assert not job.output.exists()

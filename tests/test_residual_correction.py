@@ -8,9 +8,9 @@ import torch
 from skimage import data
 
 import slir
-from slir.defaults import default_model
 from slir.estimator.loop import AROUND, CHI2_THRESHOLD, residual_correction, restore
 from slir.estimator.state import State
+from slir.kernel.shipped import default_model
 from slir.operators import Identity
 
 pytestmark = pytest.mark.usefixtures("one_thread")

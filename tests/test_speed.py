@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from slir.bench import probe, speed, speed_tables
-from slir.bench.protocols import psnr
-from slir.bench.speed_tables import Measured
 from slir.errors import InputError, SlirError
+from slir_bench import probe, speed, speed_tables
+from slir_bench.protocols import psnr
+from slir_bench.speed_tables import Measured
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -15,12 +15,12 @@ from torch import Tensor
 from reference import operators as reference_operators
 from reference import systems as reference
 from slir.estimator.loop import begin
+from slir.estimator.paper_settings import ROUNDING
 from slir.estimator.start import SLOPE, smooth_start
 from slir.kernel.network import KernelNetwork
 from slir.kernel.stage import stages
 from slir.model import Model
 from slir.operators import Blur, Compose, Downsample, Identity, Mask, Operator
-from slir.recipes import ROUNDING
 from slir.solvers import bordered, system
 from slir.solvers.cg import cg
 

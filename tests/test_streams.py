@@ -14,12 +14,13 @@ import torch
 
 import slir
 from slir import io
-from slir.defaults import demo_picture, shipped_model
-from slir.files import streams
+from slir.files import restore_file
 from slir.files.jobs import Job, run
 from slir.io import Picture
+from slir.kernel.shipped import demo_picture, shipped_model
 from slir.operators import Identity
 from slir.preprocessing import treatment
+from slir.problem import Problem
 from slir.trust import files
 from small_models import small_kernel
 
@@ -31,15 +32,15 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Every file is large, its tiles and the model small; gives the pieces that were restored."""
     pieces: list[Any] = []
     monkeypatch.setattr(treatment, "default_model", lambda operator: SMALL)
-    monkeypatch.setattr(streams, "LARGE", 1)
-    monkeypatch.setattr(streams, "tile_side", lambda *about: 128)
-    by = streams.Windows.restored
+    monkeypatch.setattr(restore_file, "LARGE", 1)
+    monkeypatch.setattr(restore_file, "tile_side", lambda *about: 128)
+    by = restore_file.Windows.restore_piece
 
     def restored(self: Any, piece: Any) -> Any:
         pieces.append(piece)
         return by(self, piece)
 
-    monkeypatch.setattr(streams.Windows, "restored", restored)
+    monkeypatch.setattr(restore_file.Windows, "restore_piece", restored)
     return pieces
 
 
@@ -58,7 +59,8 @@ def restored(
 ) -> Picture:
     axis = None if pixels.ndim == 2 else -1
     io.write(folder / "in.tif", Picture(pixels, channel_axis=axis, alpha=alpha))
-    run(Job(task, folder / "in.tif", folder / "out.tif", **settings), sidecar=False)  # type: ignore[arg-type]
+    own = {name: settings.pop(name) for name in list(settings) if name in Job.__dataclass_fields__}
+    run(Job(Problem(task, **settings), folder / "in.tif", folder / "out.tif", **own), sidecar=False)
     return io.read(folder / "out.tif")
 
 
@@ -110,7 +112,7 @@ def test_alpha_grows_with_the_picture(tmp_path: Path, windows: list[Any], monkey
     pixels = large()[:64, :200]
     alpha = np.random.default_rng(0).integers(0, 256, pixels.shape).astype(np.uint8)
     by_windows = restored(tmp_path, pixels, "upsample", sigma=0.0, alpha=alpha, factor=2)
-    monkeypatch.setattr(streams, "LARGE", 2**24)
+    monkeypatch.setattr(restore_file, "LARGE", 2**24)
     whole = restored(tmp_path, pixels, "upsample", sigma=0.0, alpha=alpha, factor=2)
     assert by_windows.alpha is not None
     assert whole.alpha is not None
@@ -125,7 +127,7 @@ def test_pixels_that_are_nan_stay_so_and_do_no_harm(
 ) -> None:
     request.getfixturevalue("windows")
     if by == "whole":
-        monkeypatch.setattr(streams, "LARGE", 2**24)
+        monkeypatch.setattr(restore_file, "LARGE", 2**24)
     clean = large(dtype="float32")[:128, :256]
     holed = clean.copy()
     holed[40:43, 30:200] = np.nan
@@ -163,8 +165,8 @@ def test_windows_without_a_hole_are_copied(tmp_path: Path, windows: list[Any], m
     mask[10:14, 10:40] = 255
     io.write(tmp_path / "mask.png", Picture(mask))
     worked: list[Any] = []
-    by = streams.Windows._restored
-    monkeypatch.setattr(streams.Windows, "_restored", lambda *given: worked.append(given) or by(*given))
+    by = restore_file.Windows._restore_seen
+    monkeypatch.setattr(restore_file.Windows, "_restore_seen", lambda *given: worked.append(given) or by(*given))
     found = restored(tmp_path, pixels, "inpaint", sigma=0.0, mask=tmp_path / "mask.png").pixels
     assert len(worked) == 1 < len(windows)
     assert (found[mask == 0] == pixels[mask == 0]).all()
@@ -201,7 +203,7 @@ def test_holes_do_not_tell_the_noise(side: int, tmp_path: Path) -> None:
     pixels = large(dtype="float32")
     pixels[60 : 60 + side, 60 : 60 + side] = np.nan
     io.write(tmp_path / "in.tif", Picture(pixels))
-    done = run(Job("denoise", tmp_path / "in.tif", tmp_path / "out.tif", data_range=1.0), sidecar=False)
+    done = run(Job(Problem("denoise"), tmp_path / "in.tif", tmp_path / "out.tif", data_range=1.0), sidecar=False)
     assert done.sigma == pytest.approx(10 / 255, rel=0.15)
     found = io.read(tmp_path / "out.tif").pixels
     assert (np.isnan(found) == np.isnan(pixels)).all()
@@ -215,7 +217,9 @@ def test_a_range_that_a_model_does_not_say_is_asked_for(by: str, tmp_path: Path,
     pixels = large().astype(np.int32)
     io.write(tmp_path / "in.tif", Picture(pixels))
     SMALL.save(tmp_path / "model.safetensors")
-    job = Job("denoise", tmp_path / "in.tif", tmp_path / "out.tif", sigma=0.0, model=tmp_path / "model.safetensors")
+    job = Job(
+        Problem("denoise", sigma=0.0), tmp_path / "in.tif", tmp_path / "out.tif", model=tmp_path / "model.safetensors"
+    )
     (told,) = run(job, sidecar=False).warnings
     assert "of the range of int32" in told
     assert not run(replace(job, data_range=255.0), sidecar=False).warnings
@@ -231,7 +235,7 @@ def test_noise_of_a_large_image_is_told_from_a_sample(tmp_path: Path, windows: l
     assert treatment.sample((2048, 2048)) == [(slice(0, 2048), slice(0, 2048))]
     assert len(treatment.sample((200, 50_000))) == treatment.BLOCKS  # a strip has one row of blocks
     plane = torch.rand(3000, 2500)
-    (seen,) = treatment.sampled([plane])
+    (seen,) = treatment.sample_planes([plane])
     assert seen.shape == (16 * 512, 512)
     assert torch.equal(seen[:512], plane[:512, :512])
 
@@ -250,7 +254,7 @@ def peak_of_a_copy(path: Path, output: Path, size: tuple[int, int], layout: dict
     pixels = np.random.default_rng(0).integers(0, 60000, size).astype(np.uint16)
     tifffile.imwrite(path, pixels, metadata=None, **layout)
     tracemalloc.start()
-    run(Job("denoise", path, output, sigma=0.0), sidecar=False)
+    run(Job(Problem("denoise", sigma=0.0), path, output), sidecar=False)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert (io.read(output).pixels == pixels).all()
@@ -262,7 +266,7 @@ def test_memory_does_not_grow_with_the_file(
     name: str, tmp_path: Path, windows: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The limits of what is held are smaller here, as the files are."""
-    monkeypatch.setattr(streams, "tile_side", lambda *about: 320)
+    monkeypatch.setattr(restore_file, "tile_side", lambda *about: 320)
     monkeypatch.setattr(treatment, "BLOCK", 64)
     for limit, size in {"_CACHE": 1 << 20, "_LARGE": 1 << 18, "_PART": 1 << 16}.items():
         monkeypatch.setattr(f"slir.io.tiff_segments.{limit}", size)
@@ -284,14 +288,16 @@ def test_nor_does_it_in_other_formats(
     suffix: str, tmp_path: Path, windows: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip({".zarr": "zarr", ".fits": "astropy"}[suffix])
-    monkeypatch.setattr(streams, "tile_side", lambda *about: 320)
+    monkeypatch.setattr(restore_file, "tile_side", lambda *about: 320)
     monkeypatch.setattr(treatment, "BLOCK", 64)
     monkeypatch.setattr("slir.io.omezarr._CHUNK", 256)
     peaks = []
     for width in (600, 1200, 2400):
         pixels = np.random.default_rng(0).integers(0, 30000, (600, width)).astype(np.int16)
         io.write(tmp_path / f"{width}{suffix}", Picture(pixels))
-        job = Job("denoise", tmp_path / f"{width}{suffix}", tmp_path / f"out{suffix}", sigma=0.0, data_range=30000.0)
+        job = Job(
+            Problem("denoise", sigma=0.0), tmp_path / f"{width}{suffix}", tmp_path / f"out{suffix}", data_range=30000.0
+        )
         tracemalloc.start()
         run(job, sidecar=False)
         peaks.append(tracemalloc.get_traced_memory()[1])
@@ -333,7 +339,7 @@ def test_windows_have_the_error_map_of_the_whole(
     restored(tmp_path, pixels, kind, **settings)
     found = tifffile.imread(tmp_path / "out.error.tif")
     assert len(sure) > 3
-    monkeypatch.setattr(streams, "LARGE", 2**24)
+    monkeypatch.setattr(restore_file, "LARGE", 2**24)
     restored(tmp_path, pixels, kind, **settings)
     wanted = tifffile.imread(tmp_path / "out.error.tif")
     assert found.shape == wanted.shape
@@ -346,8 +352,8 @@ def test_windows_have_the_error_map_of_the_whole(
 def test_error_maps_by_windows_of_a_model_that_ships(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     maps = []
     for large_from in (1, 2**24):
-        monkeypatch.setattr(streams, "LARGE", large_from)
-        monkeypatch.setattr(streams, "tile_side", lambda *about: 256)
+        monkeypatch.setattr(restore_file, "LARGE", large_from)
+        monkeypatch.setattr(restore_file, "tile_side", lambda *about: 256)
         restored(tmp_path, large()[:200], "denoise", sigma=10.0, error_map=True)
         maps.append(tifffile.imread(tmp_path / "out.error.tif"))
     np.testing.assert_allclose(maps[0], maps[1], rtol=1e-2)
@@ -365,8 +371,8 @@ def test_maps_of_the_papers_kind_fit_together(tmp_path: Path, monkeypatch: pytes
     """Their spread is seen on a grid of its own."""
     model, maps = a_bank(tmp_path, loss="squared", stride=1), []
     for large_from in (1, 2**24):
-        monkeypatch.setattr(streams, "LARGE", large_from)
-        monkeypatch.setattr(streams, "tile_side", lambda *about: 64)
+        monkeypatch.setattr(restore_file, "LARGE", large_from)
+        monkeypatch.setattr(restore_file, "tile_side", lambda *about: 64)
         restored(tmp_path, large()[:100, :263], "denoise", sigma=10.0, model=model, error_map=True)
         maps.append(tifffile.imread(tmp_path / "out.error.tif"))
     np.testing.assert_allclose(maps[0], maps[1], rtol=1e-2, atol=1e-2)
@@ -396,7 +402,7 @@ def test_error_maps_by_windows_know_what_is_missing(tmp_path: Path, sure: list[A
 
 def test_what_came_back_as_it_was_has_no_error(tmp_path: Path, sure: list[Any]) -> None:
     io.write(tmp_path / "in.tif", Picture(large()))
-    outcome = run(Job("denoise", tmp_path / "in.tif", tmp_path / "out.tif", sigma=0.0, error_map=True))
+    outcome = run(Job(Problem("denoise", sigma=0.0), tmp_path / "in.tif", tmp_path / "out.tif", error_map=True))
     assert ["nothing was restored" in text for text in outcome.warnings] == [True]  # not for each window
     assert (io.read(tmp_path / "out.tif").pixels == large()).all()
     assert not tifffile.imread(tmp_path / "out.error.tif").any()

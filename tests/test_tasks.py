@@ -11,9 +11,8 @@ from scipy.signal import fftconvolve
 from skimage import data
 
 import slir
-from slir.defaults import default_model, demo_picture, training_pictures
 from slir.errors import InputError
-from slir.kernel.learnt import task_name
+from slir.kernel.shipped import default_model, demo_picture, training_pictures
 from slir.model import Model
 from slir.operators import Blur, Compose, Downsample, Identity, Mask
 
@@ -132,7 +131,8 @@ def test_default_models_are_kept_and_told_apart() -> None:
     assert default_model(Identity()) is first
     assert default_model(Blur(PSF)) is not first
     assert default_model(Blur(PSF)) is default_model(Compose(Mask(TRUTH > 100), Blur(PSF, "circular")))
-    names = [task_name(operator) for operator in (Downsample(1), Downsample(3), Downsample(7), Mask(TRUTH > 100))]
+    operators = (Downsample(1), Downsample(3), Downsample(7), Mask(TRUTH > 100))
+    names = [operator.calibration for operator in operators]
     assert names == ["deblur", "upsample3", "upsample7", "inpaint"]
     networks = {
         id(default_model(operator).stages[0].network) for operator in (Blur(PSF), Mask(TRUTH > 100), Downsample(5))
@@ -289,11 +289,11 @@ def test_lambda_of_the_theorem() -> None:
 
 def test_demo_writes_its_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The demonstration on a small part of its picture: every file is there and every task gains."""
-    from slir import demo
+    from slir.cli import demonstration
     from slir.io import read
 
-    monkeypatch.setattr(demo, "demo_picture", lambda: demo_picture()[60:140, 60:140].copy())
-    rows = demo.run(tmp_path / "out")
+    monkeypatch.setattr(demonstration, "demo_picture", lambda: demo_picture()[60:140, 60:140].copy())
+    rows = demonstration.run(tmp_path / "out")
     assert [row.task for row in rows] == ["deblur", "denoise", "upsample", "inpaint"]
     for row in rows:
         assert row.psnr_after > row.psnr_before + 1

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 import slir
 from slir import io, theory
 from slir.cli import app
-from slir.defaults import shipped_model, training_pictures
 from slir.errors import InputError
-from slir.families import Noise
+from slir.kernel.degradations import Noise
+from slir.kernel.shipped import shipped_model, training_pictures
 from slir.operators import Blur, Downsample, Identity, Mask
 from slir.theory import charts, curves, files, rates, words
 from slir.theory.curves import Curves

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from slir import psf
 from slir.bank import degrade
-from slir.defaults import demo_picture, shipped_model
 from slir.estimator import tiling
 from slir.estimator.loop import restore
 from slir.estimator.tiling import restore_tiled
 from slir.fitting import paper_model
+from slir.kernel.shipped import demo_picture, shipped_model
 from slir.operators import Blur, Compose, Downsample, Identity, Mask, Operator
 from small_models import small_kernel
 

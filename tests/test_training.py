@@ -15,10 +15,10 @@ import torch
 from PIL import Image
 
 import slir
-from slir.defaults import demo_picture
 from slir.estimator.loop import restore
 from slir.io.models import load_kernel
-from slir.kernel.learnt import TASKS
+from slir.kernel.learnt import CALIBRATED
+from slir.kernel.shipped import demo_picture
 from slir.operators import Blur, Downsample, Mask, Operator
 
 TRAINING = Path(__file__).parent.parent / "training"
@@ -232,7 +232,7 @@ def test_the_error_head_makes_a_kernel_with_calibrated_errors(pictures: Path, tm
     done = run("learn_errors.py", *options, "--network", checkpoint, "--out", out, "--pictures", pictures)
     assert done.returncode == 0, done.stderr
     kernel = load_kernel(out)
-    assert set(kernel.trust) == set(TASKS)
+    assert set(kernel.trust) == set(CALIBRATED)
     assert kernel.examples is not None
     assert kernel.provenance["steps"] == 2
     again = [*tiny, "--start", out, "--out", tmp_path / "again.pt", "--pictures", pictures]

@@ -13,11 +13,11 @@ from scipy.ndimage import uniform_filter
 from scipy.stats import spearmanr
 
 import slir
-from slir.defaults import demo_picture, shipped_model, training_pictures
 from slir.errors import InputError, SlirError
 from slir.estimator.loop import advance, begin
 from slir.estimator.tiling import restore_tiled
 from slir.kernel.cell_ridge import CellRidgeStage
+from slir.kernel.shipped import demo_picture, shipped_model, training_pictures
 from slir.model import Model
 from slir.operators import Blur, Identity
 from slir.trust.examples import local_weights

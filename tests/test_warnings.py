@@ -13,6 +13,7 @@ from slir.files.jobs import Job, run
 from slir.files.warning_log import about_plane, caught
 from slir.operators import Blur, Downsample, Identity, Mask, Operator
 from slir.preprocessing.treatment import Restored, Treatment, decide
+from slir.problem import Problem
 from slir.trust.forward import judge
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -89,7 +90,7 @@ def test_a_stack_names_the_planes_that_are_noisier_than_was_said(tmp_path) -> No
     rng = np.random.default_rng(0)
     planes = [squares() + rng.normal(0, sigma, (64, 64)) for sigma in (5, 30, 30, 5, 40)]
     tifffile.imwrite(tmp_path / "in.tif", np.clip(planes, 0, 255).astype(np.uint8), metadata={"axes": "ZYX"})
-    outcome = run(Job("denoise", tmp_path / "in.tif", tmp_path / "out.tif", sigma=6))
+    outcome = run(Job(Problem("denoise", sigma=6), tmp_path / "in.tif", tmp_path / "out.tif"))
     (text,) = (text for text in outcome.warnings if "noisier" in text)
     assert text.startswith("Plane 1: The image looks noisier than sigma says")
     assert text.endswith("The same holds for planes 2 and 4.")
@@ -117,8 +118,13 @@ def test_no_offset_is_asked_for_where_there_is_none_or_it_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    "own", [{"task": "deblur", "psf": slir.psf.gaussian(1)}, {"task": "upsample"}, {"task": "inpaint", "mask": "nan"}]
+    "own",
+    [
+        {"task": "deblur", "psf": slir.psf.gaussian(1)},
+        {"task": "upsample", "factor": 2},
+        {"task": "inpaint", "mask": "nan"},
+    ],
 )
-def test_growing_noise_is_refused_before_the_work_with_the_way_around_it(tmp_path, own) -> None:
+def test_growing_noise_is_refused_before_the_work_with_the_way_around_it(own) -> None:
     with pytest.raises(InputError, match=r"sigma must be auto, a number or a percentage to \w+, .* third of the sigma"):
-        Job(image=tmp_path / "in.png", output=tmp_path / "out.png", sigma="poisson-gaussian", **own)
+        Problem(sigma="poisson-gaussian", **own)

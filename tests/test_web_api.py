@@ -15,7 +15,7 @@ import slir
 from serving import decoded, encoded, scene, serving
 from slir.cli import app as commands
 from slir.errors import SlirError
-from slir.files.sidecars import load
+from slir.files.provenance import load
 from slir.web import trust
 from slir.web.store import Client
 
@@ -167,7 +167,7 @@ def test_the_download_is_what_the_command_line_writes(client, tmp_path, monkeypa
     sidecar = load(beside)
     assert sidecar.changes() == []
     assert sidecar.is_own_output()
-    assert sidecar.job().task == task
+    assert sidecar.job().problem.task.name == task
 
 
 def test_kernels(client, tmp_path):

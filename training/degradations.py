@@ -15,7 +15,7 @@ from camera import camera, jpeg
 from torch import Tensor
 from torus import Blurs, Downsamplings, Masks, Operators
 
-from slir.families import AnyBlur, AnyDownsampling, AnyMask
+from slir.kernel.degradations import AnyBlur, AnyDownsampling, AnyMask
 from slir.operators import Blur, Downsample, Mask
 
 LARGEST_SIGMA = 75 / 255

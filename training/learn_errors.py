@@ -23,9 +23,9 @@ from pictures import LUMA, Pool, listed, read
 from torch import Tensor
 
 import slir
-from slir.families import AnyBlur, AnyDownsampling, AnyMask, Family, Noise
 from slir.io.models import write_kernel
 from slir.kernel.cell_ridge import cell_features, k_means
+from slir.kernel.degradations import AnyBlur, AnyDownsampling, AnyMask, Family, Noise
 from slir.kernel.learnt import LearntKernel
 from slir.kernel.network import PATCH, KernelNetwork
 from slir.kernel.noise_level import NoiseNetwork

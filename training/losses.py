@@ -10,10 +10,10 @@ from degradations import Bank, noisy
 from torch import Tensor
 from torus import Operators
 
+from slir.estimator.paper_settings import ROUNDING
 from slir.estimator.start import SLOPE
 from slir.kernel.network import LEAD, PATCH, STRIDE, KernelNetwork
-from slir.kernel.stage import ridge, scheduled
-from slir.recipes import ROUNDING
+from slir.kernel.stage import ridge, scheduled_level
 
 PATCHES = 0.25
 """Weight of the error of single patches, beside that of their average."""
@@ -78,7 +78,7 @@ def unrolled(
         share = number / (count - 1)
         if number:
             x = operators.update(y, z, ridge(share, sigma))
-        level = scheduled(share, sigma).expand_as(x)
+        level = scheduled_level(share, sigma).expand_as(x)
         if hasattr(operators, "known"):
             level = torch.where(operators.known > 0, torch.minimum(sigma, level), level)
         trunk = net.trunk(x, z, operators.residual(x, y, ridge(share, sigma)).detach(), level)

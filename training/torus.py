@@ -74,7 +74,7 @@ class Downsamplings:
         return torch.fft.ifft2(self.spectra.conj() * torch.fft.fft2(fine)).real
 
     def update(self, y: Tensor, z: Tensor, ridge: Tensor) -> Tensor:
-        kept = self._folded(self.spectra.abs().square())  # BBᵀ
+        kept = self._fold(self.spectra.abs().square())  # BBᵀ
         left = torch.fft.ifft2(torch.fft.fft2(y - self.forward(z)) / (kept + ridge)).real
         return z + self.adjoint(left)
 
@@ -85,11 +85,11 @@ class Downsamplings:
         """D⁻¹Bᵀ(BD⁻¹Bᵀ + I)⁻¹y with D = weight ∇ᵀ∇."""
         height, width = self.spectra.shape[-2:]
         smooth = weight * (roughness(height, width, y.device) + EPSILON)
-        kept = self._folded(self.spectra.abs().square() / smooth)
+        kept = self._fold(self.spectra.abs().square() / smooth)
         back = self.adjoint(torch.fft.ifft2(torch.fft.fft2(y) / (kept + 1)).real)
         return torch.fft.ifft2(torch.fft.fft2(back) / smooth).real
 
-    def _folded(self, power: Tensor) -> Tensor:
+    def _fold(self, power: Tensor) -> Tensor:
         """Mean over the frequencies that decimation makes one: (…, H, W) -> (…, H/f, W/f)."""
         f = self.factor
         height, width = power.shape[-2] // f, power.shape[-1] // f

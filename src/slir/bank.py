@@ -87,7 +87,7 @@ def sample_bank(
     if not (sigma >= 0 and math.isfinite(sigma)):
         raise InputError("sigma", "be at least 0", sigma, "It is the noise's standard deviation, with a range of 1.")
     generator = torch.Generator().manual_seed(seed)
-    shown = [_shown(image, index, operator, sigma, generator) for index, image in enumerate(images)]
+    shown = [_crop_to_shown(image, index, operator, sigma, generator) for index, image in enumerate(images)]
     before, outer = window_margin(window, size), max(window, size)  # `outer` covers both
     counts = []
     for index, (_, clean, _) in enumerate(shown):
@@ -123,7 +123,7 @@ def sample_bank(
     return Bank(torch.cat(seen_parts), torch.cat(clean_parts), torch.cat(sources), provenance)
 
 
-def _shown(
+def _crop_to_shown(
     image: Tensor, index: int, operator: Operator, sigma: float, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, tuple[int, int]]:
     """A training picture degraded, x⁽⁰⁾, beside the clean one: both cut to what y shows of x, and where that begins."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,13 @@ from slir.bank import sample_bank
 from slir.compute import pick_device, retry_on_oom
 from slir.descriptors import DctDescriptor
 from slir.errors import InputError
-from slir.families import AnyBlur, AnyDownsampling, AnyMask, Family, Fixed, Noise
+from slir.estimator.paper_settings import recipe
+from slir.kernel.degradations import Family, Fixed
 from slir.losses import Loss, loss_named
 from slir.model import Model, Prior, Stage
 from slir.operators import Operator
 from slir.preprocessing.arrays import grey_plane
-from slir.recipes import ROUNDING, recipe
+from slir.problem import task_named
 from slir.weights import Weights, weights_named
 
 VIEWS = {"seen": ("seen", "seen"), "clean": ("clean", "clean"), "seen-then-clean": ("seen", "clean")}
@@ -63,7 +63,7 @@ def paper_model(
         degraded ones in the first stage and the clean ones after it ("seen-then-clean").
     s, lam, kernel: see `slir.weights`; lam="theorem" takes the λ of the generalisation bound.
     gamma, beta0, delta, stages: the schedule γ and β⁽ᵗ⁾ = β₀δᵗ.
-    Whatever is None is taken from `slir.recipes` for the task.
+    Whatever is None is taken from `slir.estimator.paper_settings` for the task.
     """
     loss = loss_named(loss)
     sigma = checked_sigma(sigma)
@@ -167,21 +167,10 @@ def family_for(
         if isinstance(sigma, tuple):
             return Fixed(operator, (checked_sigma(sigma[0]), checked_sigma(sigma[1])))
         return Fixed(operator, checked_sigma(sigma))
-    makers: dict[str, Callable[..., Family]] = {
-        "denoise": Noise,
-        "deblur": AnyBlur,
-        "upsample": partial(AnyDownsampling, factor),
-        "inpaint": AnyMask,
-    }
-    if task not in makers:
-        raise InputError("task", f"be one of {', '.join(makers)}", repr(task), "Pick one of these.")
-    if sigma is None:
-        return makers[task]() if task != "denoise" else Noise(*NOISE)
+    assert task is not None  # one of the two is given
     low, high = sigma if isinstance(sigma, tuple) else (sigma, sigma)
-    if checked_sigma(high) == 0 and task in ("upsample", "inpaint"):
-        return makers[task](share_clean=1.0)
-    # Below what rounding to 8 bits leaves there is nothing to learn.
-    return makers[task](low=max(checked_sigma(low), ROUNDING), high=max(checked_sigma(high), ROUNDING))
+    levels = None if low is None or high is None else (checked_sigma(low), checked_sigma(high))
+    return task_named(task).degradations({"factor": factor}, levels)
 
 
 NOISE = (2 / 255, 80 / 255)

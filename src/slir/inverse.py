@@ -21,11 +21,12 @@ from slir.errors import InputError, is_finite
 from slir.estimator.loop import Restoration
 from slir.model import Model
 from slir.operators import Blur, Downsample, Identity, Mask, Operator
-from slir.outcome import UNASKED, Outlook, Result
 from slir.preprocessing.arrays import Array, Canvas, DataRange, as_numpy, pixel_range
 from slir.preprocessing.images import Images, restore_images
 from slir.preprocessing.treatment import Restored, Treatment
-from slir.tasks import Info, Progress, Seed, _generator, _given_model, _meter, deblur, denoise, inpaint, upsample
+from slir.restoration import Info, Progress, Seed, _generator, _given_model, _meter
+from slir.result import UNASKED, Outlook, Result
+from slir.tasks import deblur, denoise, inpaint, upsample
 
 UNCALIBRATED = "the errors were not calibrated for this operator"
 

@@ -112,7 +112,7 @@ class PatchGrid:
             blocks = blocks.expand(-1, -1, self.size**2)
         image = patches.new_zeros(self.shape) if into is None else into
         if image.device.type != "cpu":
-            return self._folded(blocks, image, first, last)
+            return self._fold(blocks, image, first, last)
         for i in range(self.size):
             down = self._slices(i, 0, first, last)
             for j in range(self.size):
@@ -122,7 +122,7 @@ class PatchGrid:
                         image[to_row, to_col] += values[from_row, from_col]
         return image
 
-    def _folded(self, blocks: Tensor, image: Tensor, first: int, last: int) -> Tensor:
+    def _fold(self, blocks: Tensor, image: Tensor, first: int, last: int) -> Tensor:
         """The same with few launches, which is what counts on a GPU."""
         for rows, down in self._slices(0, 0, first, last):
             for cols, across in self._slices(0, 1):

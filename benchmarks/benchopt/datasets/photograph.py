@@ -5,7 +5,7 @@ import torch
 from benchopt import BaseDataset
 
 from slir import operators, psf
-from slir.defaults import demo_picture
+from slir.kernel.shipped import demo_picture
 
 
 class Dataset(BaseDataset):

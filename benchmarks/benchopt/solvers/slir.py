@@ -3,8 +3,8 @@
 import torch
 from benchopt import BaseSolver
 
-from slir.defaults import default_model
 from slir.estimator.loop import restore
+from slir.kernel.shipped import default_model
 
 
 class Solver(BaseSolver):

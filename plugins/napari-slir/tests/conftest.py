@@ -14,7 +14,7 @@ import torch
 from napari.utils.notifications import notification_manager
 from napari_slir.widget import RestoreWidget
 
-from slir.defaults import demo_picture
+from slir.kernel.shipped import demo_picture
 
 SIDE = 40
 

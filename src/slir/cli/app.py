@@ -7,14 +7,14 @@ import inspect
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 import slir
-from slir.cli import show
-from slir.cli.bench import bench_app
+from slir.cli import restore, show  # noqa: F401  (restore fills COMMANDS)
 from slir.cli.calibrate import calibrate
 from slir.cli.demo import demo
 from slir.cli.explain import explain
@@ -22,7 +22,7 @@ from slir.cli.fit import fit
 from slir.cli.info import info
 from slir.cli.psf import psf_app
 from slir.cli.rerun import rerun
-from slir.cli.restore import deblur, denoise, inpaint, upsample
+from slir.cli.running import COMMANDS
 from slir.cli.serve import serve
 from slir.cli.theory import theory
 from slir.errors import SlirError
@@ -90,21 +90,30 @@ def _flowing(text: str | None) -> str:
     return "\n\n".join(each if each.startswith("slir ") else " ".join(each.split()) for each in paragraphs)
 
 
-for command in (denoise, deblur, upsample, inpaint, rerun):
-    app.command(rich_help_panel="Restore", help=_flowing(command.__doc__))(command)
-for command in (fit, calibrate):
-    app.command(rich_help_panel="Learn and measure", help=_flowing(command.__doc__))(command)
+def _add(panel: str, *commands: Callable[..., None]) -> None:
+    for command in commands:
+        app.command(rich_help_panel=panel, help=_flowing(command.__doc__))(command)
+
+
+_add("Restore", *COMMANDS, rerun)
+_add("Learn and measure", fit, calibrate)
 app.add_typer(psf_app, name="psf", rich_help_panel="Learn and measure")
-app.command(rich_help_panel="Learn and measure", help=_flowing(info.__doc__))(info)
-for command in (explain, theory):
-    app.command(rich_help_panel="Learn and measure", help=_flowing(command.__doc__))(command)
-app.add_typer(bench_app, name="bench", rich_help_panel="Learn and measure")
+_add("Learn and measure", info, explain, theory)
 app.command(rich_help_panel="Start here")(demo)
-app.command(rich_help_panel="Start here", help=_flowing(serve.__doc__))(serve)
+_add("Start here", serve)
+
+
+def _add_plugins() -> None:
+    """Commands of other distributions, which name a typer application as an entry point of this group."""
+    from importlib.metadata import entry_points
+
+    for plugin in entry_points(group="slir.commands"):
+        app.add_typer(plugin.load(), name=plugin.name, rich_help_panel="Learn and measure")
 
 
 def main() -> None:
     """The entry point of the command line."""
+    _add_plugins()
     try:
         app(prog_name="slir")
     except OSError as error:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from slir.cli import clean, options, show
+from slir.cli.groups import spell_out
 from slir.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ A_START = 12
 """Images below which intervals are told to be rough."""
 
 
+@spell_out
 def calibrate(
     images: Annotated[
         list[Path], typer.Argument(metavar="IMAGES...", help="Clean images, or folders of them (not their subfolders).")
@@ -25,26 +27,8 @@ def calibrate(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="MODEL", help="Where to write it, as model.safetensors.")
     ],
-    task: Annotated[Literal["denoise", "deblur", "upsample", "inpaint"], typer.Option(help="What the model restores.")],
-    sigma: Annotated[
-        str | None,
-        typer.Option(metavar="NUMBER|PERCENT%", help="Noise to expect, in pixel values or percent; all by default."),
-    ] = None,
-    psf: options.PsfFile = None,
-    gaussian: options.Gaussian = None,
-    motion: options.Motion = None,
-    defocus: options.Defocus = None,
-    border: options.Border = "unknown",
-    factor: Annotated[int, typer.Option(min=2, help="With --task upsample: how many times as wide and high.")] = 2,
-    antialias: Annotated[
-        str | None, typer.Option(metavar="NAME|SIGMA|FILE", help="With --task upsample: the one filter to expect.")
-    ] = None,
-    mask: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --task inpaint: a mask such as those to be expected.")
-    ] = None,
-    missing: Annotated[
-        str | None, typer.Option(metavar="PERCENT%", help="Instead of --mask: this share of the pixels, at random.")
-    ] = None,
+    *,
+    degradation: clean.Degradation,
     model: options.ModelFile = None,
     crops: Annotated[
         int | None,
@@ -66,8 +50,6 @@ def calibrate(
         ),
     ] = 1.0,
     device: options.Device = None,
-    data_range: options.Range = None,
-    seed: options.Seed = 0,
     force: options.Force = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -84,53 +66,44 @@ def calibrate(
     slir calibrate photos/ -o shaken.safetensors --task deblur --psf psf.npy --sigma 1%
     slir calibrate scans/ -o holes.safetensors --task inpaint --missing 80% --model model.safetensors
     """
-    degradation = clean.Degradation(
-        task=task,
-        kernel=options.psf_value(psf=psf, gaussian=gaussian, motion=motion, defocus=defocus),
-        border=border,
-        factor=factor,
-        antialias=antialias,
-        mask=mask,
-        missing=missing,
-        seed=seed,
-    )
     degradation.check()
     clean.check_model_name(output, force=force)
     paths = clean.files(images)
     start = time.perf_counter()
     with progress_bar(quiet=quiet) as progress:
-        limits = options.range_value(data_range)
-        pictures = clean.pictures(paths, limits, progress)
-        noise = None if sigma is None else clean.noise(pictures, limits, sigma)
+        pictures, noise = degradation.read(paths, progress)
 
         import slir  # after the checks: torch takes its time
 
-        operator = degradation.operator(whole=False)
-        with options.as_options(), clean.named(images):
+        operator = degradation.operator(one=False)
+        with options.as_options(), clean.name_files(images):
             found = slir.calibrate(
                 [pixels for _, pixels in pictures],
                 model=None if model is None else slir.load(model, device=device),
-                task=task if operator is None else None,
+                task=degradation.task if operator is None else None,
                 operator=operator,
                 sigma=noise,
-                factor=factor,
+                factor=degradation.factor,
                 crops=crops,
                 side=side,
                 grain=grain / 100,
-                seed=seed,
+                seed=degradation.seed,
                 device=device,
                 progress=progress or None,
             )
     found.save(str(output))
     assert found.trust is not None  # that is what was made
-    show.done(f"{_measured(task, found.trust)} ({show.seconds(time.perf_counter() - start)}) -> {output}", quiet=quiet)
+    show.done(
+        f"{_summary(degradation.task, found.trust)} ({show.seconds(time.perf_counter() - start)}) -> {output}",
+        quiet=quiet,
+    )
     show.done(_holds(found.trust), quiet=quiet)
     if len(paths) < A_START:
         few = "1 image" if len(paths) == 1 else f"{len(paths)} images"
         show.warn(f"{few} may not be like all others: intervals may hold the truth less often, or more. Pass a dozen.")
 
 
-def _measured(task: str, trust: Trust) -> str:
+def _summary(task: str, trust: Trust) -> str:
     count = trust.what["pictures"]
     images = "1 image" if count == 1 else f"{count} images"
     return f"calibrated to {task} on {trust.calibration.pixels:,} pixels of {trust.what['crops']} crops of {images}"

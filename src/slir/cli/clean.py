@@ -5,57 +5,87 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
 
 from slir.cli import options
 from slir.cli.progress import Progress
 from slir.errors import FileError, InputError
+from slir.problem import Problem, task_named
 
 if TYPE_CHECKING:
     import numpy as np
 
     from slir.io import Picture
+    from slir.operators import Operator
 
 
 @dataclass(frozen=True)
 class Degradation:
-    """What the model is to undo, as the options say it: one blur, filter or mask, or any of the task's."""
+    """What a model is to undo, as the options say it: one blur, filter or mask, or any of the task's."""
 
-    task: str
-    kernel: np.ndarray | None
-    border: Literal["unknown", "circular", "reflect"]
-    factor: int
-    antialias: str | None
-    mask: Path | None
-    missing: str | None
-    seed: int
+    task: Annotated[options.Task, typer.Option(help="What the model is to restore.")]
+    sigma: Annotated[
+        str | None,
+        typer.Option(metavar="NUMBER|PERCENT%", help="Noise to expect, in pixel values or percent; all by default."),
+    ] = None
+    psf: options.PsfFile = None
+    gaussian: options.Gaussian = None
+    motion: options.Motion = None
+    defocus: options.Defocus = None
+    border: options.Border = "unknown"
+    factor: Annotated[int, typer.Option(min=2, help="With --task upsample: how many times as wide and high.")] = 2
+    antialias: Annotated[
+        str | None, typer.Option(metavar="NAME|SIGMA|FILE", help="With --task upsample: the one filter to expect.")
+    ] = None
+    mask: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --task inpaint: a mask such as those to be expected.")
+    ] = None
+    missing: Annotated[
+        str | None, typer.Option(metavar="PERCENT%", help="Instead of --mask: this share of the pixels, at random.")
+    ] = None
+    data_range: options.Range = None
+    seed: options.Seed = 0
+
+    @cached_property
+    def kernel(self) -> np.ndarray | None:
+        """The blur kernel, where one is given."""
+        return options.psf_value(psf=self.psf, gaussian=self.gaussian, motion=self.motion, defocus=self.defocus)
+
+    def read(
+        self, paths: list[Path], progress: Progress | Literal[False]
+    ) -> tuple[list[tuple[Picture, np.ndarray]], float | None]:
+        """The clean images, and σ on the scale where white is 1, where it is given."""
+        limits = options.range_value(self.data_range)
+        found = pictures(paths, limits, progress)
+        return found, None if self.sigma is None else noise(found, limits, self.sigma)
 
     def check(self) -> None:
-        """Raise for a mask that is given twice."""
+        """Raise for a blur or a mask that is given twice."""
+        _ = self.kernel
         if self.mask is not None and self.missing is not None:
             raise InputError("the mask", "be given once", "given twice", "Pass --mask FILE or --missing 80%.")
 
-    def check_whole(self, where: str = "") -> None:
+    def check_one(self, where: str = "") -> None:
         """Raise where the options do not say which one operator is meant. where: what else asks for that."""
-        if self.task == "deblur" and self.kernel is None:
-            remedy = "Pass --psf FILE, --gaussian S, --motion LENGTH,ANGLE or --defocus RADIUS."
-            raise InputError("the blur", f"be given with {f'--task deblur {where}'.strip()}", "missing", remedy)
-        if self.task == "inpaint" and self.mask is None and self.missing is None:
-            remedy = "Pass --mask FILE or --missing 80%."
-            raise InputError("the mask", f"be given with {f'--task inpaint {where}'.strip()}", "missing", remedy)
+        options.check_given(self.task, where, psf=self.kernel, mask=self.mask or self.missing)
 
-    def operator(self, *, whole: bool) -> Any:
-        """The one operator to learn for; None for any of the task's, unless it has to be one: `whole`."""
-        from slir import operators
-
-        if self.task == "deblur" and self.kernel is not None:
-            return operators.Blur(self.kernel, border=self.border)
-        if self.task == "upsample" and (self.antialias is not None or whole):
-            return operators.Downsample(self.factor, options.antialias_value(self.antialias or "bicubic"))
-        if self.task == "inpaint" and (self.mask is not None or self.missing is not None):
-            return operators.Mask(_mask(self.mask, self.missing, self.seed))
-        return operators.Identity() if self.task == "denoise" and whole else None
+    def operator(self, *, one: bool) -> Operator | None:
+        """The operator to learn for; None for any of the task's, unless it has to be `one`."""
+        given: dict[str, Any] = {
+            "psf": self.kernel,
+            "antialias": None if self.antialias is None else options.antialias_value(self.antialias),
+            "mask": self.mask or self.missing,
+        }
+        if given.get(task_named(self.task).particular or "") is None and not one:
+            return None
+        mask = _mask(self.mask, self.missing, self.seed) if given["mask"] else None
+        border = None if self.kernel is None else self.border
+        settings = {**given, "mask": mask, "factor": self.factor, "border": border}
+        return Problem.of(self.task, **settings).operator()
 
 
 def pictures(
@@ -93,7 +123,7 @@ def files(places: list[Path]) -> list[Path]:
 
 
 @contextlib.contextmanager
-def named(places: list[Path] | None) -> Iterator[None]:
+def name_files(places: list[Path] | None) -> Iterator[None]:
     """Let errors about one of the images name its file."""
     try:
         yield

@@ -21,7 +21,7 @@ def demo(
 
     Example: slir demo --out demo
     """
-    from slir.demo import run
+    from slir.cli.demonstration import run
 
     with progress_bar(quiet=quiet) as progress:
         rows = list(run(out, progress))

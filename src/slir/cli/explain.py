@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from slir.cli import options, show
 from slir.errors import InputError
+from slir.problem import NAN, Problem
 
 if TYPE_CHECKING:
     from slir.trust.explain import Explanation
-
-_SIGMA = {"denoise": "auto", "deblur": "auto", "upsample": "0", "inpaint": "0"}
 
 
 def explain(
@@ -22,9 +21,7 @@ def explain(
         str,
         typer.Option(metavar="ROW,COL", help="Which pixel of the restored image, from 0 at the top and at the left."),
     ],
-    task: Annotated[
-        Literal["denoise", "deblur", "upsample", "inpaint"], typer.Option(help="What is to be done to the image.")
-    ],
+    task: Annotated[options.Task, typer.Option(help="What is to be done to the image.")],
     sigma: Annotated[
         str | None,
         typer.Option(
@@ -70,9 +67,7 @@ def explain(
     """
     place = _place(at)
     kernel = options.psf_value(psf=psf, gaussian=gaussian, motion=motion, defocus=defocus)
-    if task == "deblur" and kernel is None:
-        remedy = "Pass --psf FILE, --gaussian S, --motion LENGTH,ANGLE or --defocus RADIUS."
-        raise InputError("the blur", "be given with --task deblur", "missing", remedy)
+    options.check_given(task, psf=kernel)
     if out is not None:
         from slir.io import check_output
 
@@ -81,19 +76,17 @@ def explain(
     from slir.files import jobs
 
     with options.as_options():
-        job = jobs.Job(
+        problem = Problem.of(
             task,
-            image,
-            image,  # nothing is written there
-            sigma=_SIGMA[task] if sigma is None else sigma,
+            sigma=sigma,
+            mask=mask if mask in (None, NAN) else Path(mask),
             psf=kernel,
-            border=border,
+            border=None if kernel is None else border,
             factor=factor,
             antialias=options.antialias_value(antialias),
-            mask=mask if mask in (None, jobs.NAN) else Path(mask),
-            model=model,
-            data_range=options.range_value(data_range),
         )
+        # nothing is written into the image
+        job = jobs.Job(problem, image, image, model=model, data_range=options.range_value(data_range))
         found = jobs.explain(job, place, k=k, plane=plane)
     if out is not None:
         from slir.io import Picture, write

@@ -9,10 +9,12 @@ from typing import Annotated, Any, Literal
 import typer
 
 from slir.cli import clean, options, show
+from slir.cli.groups import spell_out
 from slir.cli.progress import progress_bar
 from slir.errors import InputError
 
 
+@spell_out
 def fit(
     images: Annotated[
         list[Path], typer.Argument(metavar="IMAGES...", help="Clean images, or folders of them (not their subfolders).")
@@ -20,28 +22,8 @@ def fit(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="MODEL", help="Where to write the model, as model.safetensors.")
     ],
-    task: Annotated[
-        Literal["denoise", "deblur", "upsample", "inpaint"], typer.Option(help="What the model is to restore.")
-    ],
-    sigma: Annotated[
-        str | None,
-        typer.Option(metavar="NUMBER|PERCENT%", help="Noise to expect, in pixel values or percent; all by default."),
-    ] = None,
-    psf: options.PsfFile = None,
-    gaussian: options.Gaussian = None,
-    motion: options.Motion = None,
-    defocus: options.Defocus = None,
-    border: options.Border = "unknown",
-    factor: Annotated[int, typer.Option(min=2, help="With --task upsample: how many times as wide and high.")] = 2,
-    antialias: Annotated[
-        str | None, typer.Option(metavar="NAME|SIGMA|FILE", help="With --task upsample: the one filter to expect.")
-    ] = None,
-    mask: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --task inpaint: a mask such as those to be expected.")
-    ] = None,
-    missing: Annotated[
-        str | None, typer.Option(metavar="PERCENT%", help="Instead of --mask: this share of the pixels, at random.")
-    ] = None,
+    *,
+    degradation: clean.Degradation,
     method: Annotated[
         Literal["kernel", "paper"],
         typer.Option(help="kernel: one stage in closed form on top of the learnt kernel; paper: a bank of patches."),
@@ -72,8 +54,6 @@ def fit(
             "scheduler at ADDRESS (tcp://host:8786). The model is the same.",
         ),
     ] = None,
-    data_range: options.Range = None,
-    seed: options.Seed = 0,
     force: options.Force = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -92,18 +72,8 @@ def fit(
     slir fit photos/ -o paper.safetensors --task denoise --method paper --sigma 25
     slir fit photos/ -o mine.safetensors --task deblur --crops 1000 --cluster tcp://10.0.0.1:8786
     """
-    degradation = clean.Degradation(
-        task=task,
-        kernel=options.psf_value(psf=psf, gaussian=gaussian, motion=motion, defocus=defocus),
-        border=border,
-        factor=factor,
-        antialias=antialias,
-        mask=mask,
-        missing=missing,
-        seed=seed,
-    )
     if method == "paper":
-        degradation.check_whole("--method paper")
+        degradation.check_one("--method paper")
     if method == "paper" and cluster is not None:
         remedy = "Its bank is drawn in seconds; leave the cluster out."
         raise InputError("--cluster", "be left out with --method paper", cluster, remedy)
@@ -111,18 +81,17 @@ def fit(
         remedy = "Pass --method kernel, or leave --base out."
         raise InputError("--base", "be given with --method kernel alone", f"given with --method {method}", remedy)
     degradation.check()
-    if method == "paper" and sigma is None:
+    if method == "paper" and degradation.sigma is None:
         raise InputError("--sigma", "be given with --method paper", "missing", "Pass the noise to expect, such as 1%.")
     clean.check_model_name(output, force=force)
     paths = clean.files(images)
     start = time.perf_counter()
     with progress_bar(quiet=quiet) as progress:
-        pictures = clean.pictures(paths, options.range_value(data_range), progress)
-        noise = None if sigma is None else clean.noise(pictures, options.range_value(data_range), sigma)
+        pictures, noise = degradation.read(paths, progress)
 
         import slir  # after the checks: torch takes its time
 
-        operator = degradation.operator(whole=method == "paper")
+        operator = degradation.operator(one=method == "paper")
         settings: dict[str, Any] = {"loss": loss, "weights": weights, "m": patches}
         if method == "kernel":
             names = [path.name for path in paths]
@@ -131,12 +100,12 @@ def fit(
         with options.as_options():
             model = slir.fit(
                 [pixels for _, pixels in pictures],
-                task=task if operator is None else None,
+                task=degradation.task if operator is None else None,
                 operator=operator,
                 sigma=noise,
-                factor=factor,
+                factor=degradation.factor,
                 method=method,
-                seed=seed,
+                seed=degradation.seed,
                 device=device,
                 **settings,
             )
@@ -144,4 +113,4 @@ def fit(
     what = f"{crops} crops" if method != "paper" else f"{patches} patches"
     count = "1 image" if len(paths) == 1 else f"{len(paths)} images"
     taken = show.seconds(time.perf_counter() - start)
-    show.done(f"learnt to {task} from {what} of {count} ({taken}) -> {output}", quiet=quiet)
+    show.done(f"learnt to {degradation.task} from {what} of {count} ({taken}) -> {output}", quiet=quiet)

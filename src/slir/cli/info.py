@@ -35,10 +35,10 @@ def info(
     slir info photos/ model.safetensors
     slir info photos/ --json
     """
-    from slir.files.about import about
+    from slir.files.inspect import about
 
     failed = False
-    for path in _expanded(files):
+    for path in _expand_folders(files):
         try:
             found = about(path, noise=noise)
         except SlirError as error:
@@ -57,8 +57,8 @@ def info(
         raise typer.Exit(1)
 
 
-def _expanded(places: list[Path]) -> list[Path]:
-    from slir.files.about import MODEL_SUFFIX
+def _expand_folders(places: list[Path]) -> list[Path]:
+    from slir.files.inspect import MODEL_SUFFIX
     from slir.io import is_image_name
 
     found: list[Path] = []

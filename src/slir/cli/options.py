@@ -6,14 +6,20 @@ import contextlib
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from slir.errors import FileError, InputError
+from slir.problem import REQUIRED, task_named, tasks
 
 if TYPE_CHECKING:
     import numpy as np
+
+if TYPE_CHECKING:
+    Task = str
+else:
+    Task = Literal[tuple(tasks())]
 
 DataRange = float | tuple[float, float] | None
 _ARGUMENTS = (
@@ -90,7 +96,7 @@ Antialias = Annotated[
 
 def sigma_value(text: str, *, span: float) -> float:
     """σ to learn for, in units of the pixel values. `span` is the width of their range."""
-    from slir.files.jobs import parse_sigma
+    from slir.problem import parse_sigma
 
     with as_options():
         kind, value = parse_sigma(text)
@@ -137,6 +143,22 @@ def psf_value(
     return None
 
 
+_MISSING = {
+    "psf": ("the blur", "Pass --psf FILE, --gaussian S, --motion LENGTH,ANGLE or --defocus RADIUS."),
+    "mask": ("the mask", "Pass --mask FILE or --missing 80%."),
+}
+
+
+def check_given(task: str, where: str = "", **given: Any) -> None:
+    """Raise where one of these options is None that the task needs. where: what else asks for it."""
+    kind = task_named(task)
+    for name in given:
+        needed = kind.masked if name == "mask" else kind.options.get(name) is REQUIRED
+        if needed and given[name] is None:
+            what, remedy = _MISSING[name]
+            raise InputError(what, f"be given with {f'--task {task} {where}'.strip()}", "missing", remedy)
+
+
 def antialias_value(text: str) -> str | float | np.ndarray:
     """A name and a number pass as what they are; anything else names a file."""
     from slir.io import read_psf
@@ -154,7 +176,7 @@ def antialias_value(text: str) -> str | float | np.ndarray:
 
 def factor_value(factor: float | None) -> float:
     """2 where none is given; whole numbers as such."""
-    from slir.resampling import checked_factor
+    from slir.preprocessing.resampling import checked_factor
 
     with as_options():
         return 2 if factor is None else checked_factor(factor)

@@ -14,7 +14,7 @@ from slir.errors import FileError, SlirError
 
 if TYPE_CHECKING:
     from slir.files.batch import Report
-    from slir.files.sidecars import Sidecar
+    from slir.files.provenance import Sidecar
 
 
 def rerun(
@@ -67,9 +67,9 @@ def rerun(
 
 def _again(file: Path, output: str | None, *, many: bool, anyway: bool, force: bool, quiet: bool) -> Report:
     """Do the job of a sidecar, and see whether its result is what it was."""
-    from slir.files import batch, jobs, sidecars, staging
+    from slir.files import atomic_output, batch, jobs, provenance
 
-    sidecar = sidecars.load(file)
+    sidecar = provenance.load(file)
     job = sidecar.job(_target(sidecar, output, many=many))
     changes = sidecar.changes()
     if changes and not anyway:
@@ -79,14 +79,14 @@ def _again(file: Path, output: str | None, *, many: bool, anyway: bool, force: b
     if many:
         job.output.parent.mkdir(parents=True, exist_ok=True)
     batch.settled(job, batch.Policy(force=force))
-    staging.clear_stale([job.output.parent])
+    atomic_output.clear_stale([job.output.parent])
     with progress_bar(quiet=quiet) as progress:
         outcome = jobs.run(job, progress=progress or None)
     same_format = job.output.suffix == sidecar.output.suffix
-    if same_format and staging.digest(job.output) != sidecar.record["output"]["sha256"]:
+    if same_format and atomic_output.digest(job.output) != sidecar.record["output"]["sha256"]:
         show.warn(f"{job.output}: differs from what {file} tells of")
     made = (*outcome.error_maps, *outcome.intervals)
-    if list(sidecar.map_hashes().values()) != [staging.digest(path) for path in made]:
+    if list(sidecar.map_hashes().values()) != [atomic_output.digest(path) for path in made]:
         show.warn(f"the error map or interval of {job.output} differs from what {file} tells of")
     return batch.Report(job, "restored", outcome=outcome)
 

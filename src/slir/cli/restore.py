@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,7 +13,7 @@ from slir.errors import InputError
 
 
 @command
-def denoise(run: Run, sigma: options.GrowingSigma = "auto") -> None:
+def denoise(sigma: options.GrowingSigma = "auto", *, run: Run) -> None:
     """Remove noise: of high ISO, of short exposures, of scanners and detectors.
 
     The noise is taken to be white: of one strength everywhere and without pattern. Its strength is estimated from each
@@ -35,13 +35,14 @@ def denoise(run: Run, sigma: options.GrowingSigma = "auto") -> None:
 
 @command
 def deblur(
-    run: Run,
     psf: options.PsfFile = None,
     gaussian: options.Gaussian = None,
     motion: options.Motion = None,
     defocus: options.Defocus = None,
     border: options.Border = "unknown",
     sigma: options.Sigma = "auto",
+    *,
+    run: Run,
 ) -> None:
     """Remove a blur that is known: of a shaken camera, of a lens out of focus, of a microscope or telescope.
 
@@ -69,7 +70,6 @@ def deblur(
 
 @command
 def upsample(
-    run: Run,
     factor: Annotated[
         float | None,
         typer.Option(
@@ -88,6 +88,8 @@ def upsample(
     ] = None,
     antialias: options.Antialias = "bicubic",
     sigma: options.Sigma = "0",
+    *,
+    run: Run,
 ) -> None:
     """Make images larger, with more detail than interpolation gives.
 
@@ -105,13 +107,15 @@ def upsample(
     """
     if factor is not None and size is not None:
         raise InputError("the size", "be given once", "--factor and --size", "Keep one of them.")
-    wanted = {"factor": options.factor_value(factor), "size": options.size_value(size)}
+    wanted: dict[str, Any] = {
+        "factor": options.factor_value(factor) if size is None else None,
+        "size": options.size_value(size),
+    }
     run.restore("upsample", sigma, **wanted, antialias=options.antialias_value(antialias))
 
 
 @command
 def inpaint(
-    run: Run,
     mask: Annotated[
         str,
         typer.Option(
@@ -123,6 +127,8 @@ def inpaint(
         ),
     ],
     sigma: options.Sigma = "0",
+    *,
+    run: Run,
 ) -> None:
     """Fill in pixels that are missing: scratches, dust, text, dead pixels of a detector.
 

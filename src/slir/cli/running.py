@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from slir.cli import many, options, show
+from slir.cli.groups import spell_out
 from slir.errors import InputError
 
 if TYPE_CHECKING:
     from slir.files.batch import Policy
-    from slir.files.gather import Pair, Passed
     from slir.files.jobs import Job
+    from slir.files.paths import Pair, Passed
 
 
 @dataclass(frozen=True)
@@ -46,33 +46,34 @@ class Run:
     json: many.Json = False
     config: many.Config = None
 
-    def restore(self, task: Any, sigma: str, **settings: Any) -> None:
+    def restore(self, task: str, sigma: str, *, made_by: str = "", **settings: Any) -> None:
         """Do to all images what a command asks for. `mask`, among the settings, may be a folder of masks."""
-        from slir.files import gather
+        from slir.files import paths
 
         with options.as_options():
-            found = gather.search(self.images, self.output, recursive=self.recursive, form=self.format)
-            jobs = [self._job(task, pair, sigma, settings) for pair in found.pairs]
+            found = paths.search(self.images, self.output, recursive=self.recursive, form=self.format)
+            jobs = [self._job(task, pair, sigma, made_by, settings) for pair in found.pairs]
             _check_apart(jobs)
             show.passed_over(found.passed, quiet=self.quiet or self.json)
             if self.dry_run:
                 self._plan(jobs, found.passed)
-            elif gather.is_folder(self.images, self.output):
+            elif paths.is_folder(self.images, self.output):
                 self._many(jobs, found.passed)
             else:
                 self._one(jobs[0])
 
-    def _job(self, task: Any, pair: Pair, sigma: str, settings: dict[str, Any]) -> Job:
+    def _job(self, task: str, pair: Pair, sigma: str, made_by: str, settings: dict[str, Any]) -> Job:
         from slir.files.jobs import Job
+        from slir.problem import Problem
 
         mask = settings.get("mask")
         if isinstance(mask, Path) and mask.is_dir():
             settings = settings | {"mask": _mask_of(mask, pair.name)}
         return Job(
-            task,
+            Problem(task, sigma=sigma, **settings),
             pair.image,
             pair.output,
-            sigma=sigma,
+            made_by=made_by,
             model=self.model,
             data_range=options.range_value(self.data_range),
             device=self.device,
@@ -80,7 +81,6 @@ class Run:
             threads=self.threads,
             error_map=self.error_map,
             interval=self.interval,
-            **settings,
         )
 
     @property
@@ -92,12 +92,12 @@ class Run:
     def _one(self, job: Job) -> None:
         """One image into one file. What goes wrong is the command's error."""
         from slir.cli.progress import progress_bar
-        from slir.files import batch, jobs, staging
+        from slir.files import atomic_output, batch, jobs
 
         screen = show.Screen(quiet=self.quiet, json=self.json, many=False)
         try:
             reason = batch.settled(job, self._policy)
-            staging.clear_stale([job.output.parent])
+            atomic_output.clear_stale([job.output.parent])
             if reason is not None:
                 screen.report(batch.Report(job, "skipped", reason))
             else:
@@ -152,39 +152,20 @@ class Run:
         workers = 1 if len(jobs) == 1 else batch.workers_for(jobs) if self.jobs is None else min(self.jobs, len(jobs))
         screen = show.Plan(quiet=self.quiet, json=self.json, workers=workers, passed=passed)
         for planned in batch.plan(jobs, policy=self._policy):
-            screen.planned(planned)
+            screen.report(planned)
         screen.summary()
         if screen.failed:
             raise typer.Exit(1)
 
 
+COMMANDS: list[Callable[..., None]] = []
+"""The commands that restore, in the order of the help."""
+
+
 def command(function: Callable[..., None]) -> Callable[..., None]:
-    """Make a command out of function(run, own options...): one that takes the options of `Run` as well."""
-    hints = get_type_hints(Run, include_extras=True)
-    shared = {field.name: field.default for field in fields(Run)}
-    own_hints = get_type_hints(function, include_extras=True)
-    own = [
-        parameter.replace(annotation=own_hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)
-        for parameter in list(inspect.signature(function).parameters.values())[1:]
-    ]
-    asked = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if default is MISSING else default,
-            annotation=hints[name],
-        )
-        for name, default in shared.items()
-    ]
-
-    def run(**given: Any) -> None:
-        function(Run(**{name: given.pop(name) for name in shared}), **given)
-
-    run.__name__, run.__doc__, run.__module__ = function.__name__, function.__doc__, function.__module__
-    ordered = [*asked[:2], *own, *asked[2:]]
-    run.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in ordered}
-    return run
+    """Make a command that restores of function(own options..., run)."""
+    COMMANDS.append(spell_out(function))
+    return COMMANDS[-1]
 
 
 def _check_apart(jobs: list[Job]) -> None:

@@ -20,12 +20,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from slir.files.batch import Planned, Report
-    from slir.files.gather import Passed
     from slir.files.jobs import Job, Outcome
+    from slir.files.paths import Passed
 
 SCREENFUL, FEW = 20, 4
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-DONE = {"denoise": "denoised", "deblur": "deblurred", "upsample": "upsampled", "inpaint": "inpainted"}
 
 
 def plain(text: str) -> str:
@@ -108,12 +107,12 @@ def passed_over(files: Sequence[Passed], *, quiet: bool = False) -> None:
     reasons: dict[str, list[Path]] = {}
     for each in files:
         reasons.setdefault(each.reason, []).append(each.path)
-    parts = [f"{_named(paths)} ({reason})" for reason, paths in reasons.items()]
+    parts = [f"{_file_names(paths)} ({reason})" for reason, paths in reasons.items()]
     if parts:
         note(f"passed over {len(files)} file{'s' if len(files) > 1 else ''}: {'; '.join(parts)}", quiet=quiet)
 
 
-def _named(paths: Sequence[Path]) -> str:
+def _file_names(paths: Sequence[Path]) -> str:
     """A few files by their names, more of them by their suffixes."""
     if len(paths) <= FEW:
         return ", ".join(map(str, paths))
@@ -157,7 +156,7 @@ class Screen:
             done(f"skipped {report.job.image} ({report.job.output} {report.reason})", quiet=self.quiet)
         else:
             assert report.outcome is not None  # it was restored
-            self._restored(report.job, report.outcome)
+            self._report_restored(report.job, report.outcome)
 
     def failure(self, reason: str, record: dict[str, Any], details: str = "") -> None:
         """A file that failed. record : which one, for machines. details : a traceback, where it is a bug."""
@@ -170,19 +169,19 @@ class Screen:
         if details:
             typer.echo(plain(details), err=True)
 
-    def _restored(self, job: Job, outcome: Outcome) -> None:
+    def _report_restored(self, job: Job, outcome: Outcome) -> None:
         for text in outcome.notes:
             note(f"{job.image}: {text}", quiet=self.quiet)
         for text in outcome.warnings:
             warn(f"{job.image}: {text}" if self.many else text)
         shown = f"{pixels(outcome)}, {_sigma(job, outcome)}, {seconds(outcome.seconds)}"
         places = ", ".join((str(job.output), *outcome.error_maps, *outcome.intervals))
-        done(f"{DONE[job.task]} {job.image} ({shown}) -> {places}", quiet=self.quiet)
+        done(f"{job.problem.task.done} {job.image} ({shown}) -> {places}", quiet=self.quiet)
 
     def summary(self) -> None:
         taken = time.perf_counter() - self.start
         if self.json:
-            told = {"not_begun": self.left, "seconds": round(taken, 3), **_passed(self.passed)}
+            told = {"not_begun": self.left, "seconds": round(taken, 3), **_passed_record(self.passed)}
             typer.echo(as_json({"summary": {**self.counts, **told}}))
             return
         left = f", {self.left} not begun" if self.left else ""
@@ -208,7 +207,7 @@ class Plan:
     def failed(self) -> int:
         return self.counts["failed"]
 
-    def planned(self, planned: Planned) -> None:
+    def report(self, planned: Planned) -> None:
         job, guess = planned.job, planned.estimate
         self.counts[planned.status] += 1
         if guess is not None:
@@ -229,7 +228,7 @@ class Plan:
             assert guess is not None
             shown = f"{pixels(planned.head)}, about {seconds(guess.seconds)}, {memory(guess.memory)}"
             places = ", ".join(map(str, job.outputs))
-            done(f"would {job.task} {job.image} ({shown}) -> {places}", quiet=self.quiet)
+            done(f"would {job.problem.task.name} {job.image} ({shown}) -> {places}", quiet=self.quiet)
 
     def summary(self) -> None:
         held = self.most * self.workers
@@ -237,7 +236,7 @@ class Plan:
         if self.json:
             counts = {f"would_be_{status}": number for status, number in self.counts.items()}
             guess = {"seconds": round(taken, 3), "memory": held, "jobs": self.workers}
-            typer.echo(as_json({"summary": {**counts, **guess, **_passed(self.passed)}}))
+            typer.echo(as_json({"summary": {**counts, **guess, **_passed_record(self.passed)}}))
             return
         words = zip(self.counts.values(), ("to restore", "to skip", "that would fail"))
         counts_line = ", ".join(f"{number} {word}" for number, word in words)
@@ -255,9 +254,9 @@ def pixels(what: Any) -> str:
 
 def _sigma(job: Job, outcome: Outcome) -> str:
     """ "sigma 12.3 (estimated)". Colour images may have one σ a channel."""
-    from slir.files.jobs import parse_sigma
+    from slir.problem import parse_sigma
 
-    kind, value = parse_sigma(job.sigma)
+    kind, value = parse_sigma(job.problem.sigma)
     if kind != "name":
         return f"sigma {value:.3g}" + ("%" if kind == "percent" else "")
     if outcome.sigma is None:
@@ -266,7 +265,7 @@ def _sigma(job: Job, outcome: Outcome) -> str:
     return f"sigma {' '.join(f'{number:.3g}' for number in found)} (estimated)"
 
 
-def _passed(files: Sequence[Passed]) -> dict[str, Any]:
+def _passed_record(files: Sequence[Passed]) -> dict[str, Any]:
     found = [{"path": str(each.path), "reason": each.reason} for each in files]
     return {"passed_over": found} if found else {}
 
@@ -277,7 +276,7 @@ def _record(report: Report) -> dict[str, Any]:
     if report.outcome is not None:
         own = asdict(report.outcome)
         height, width = own.pop("size")
-        record |= {"task": job.task, "width": width, "height": height, **own}
+        record |= {"task": job.problem.task.name, "width": width, "height": height, **own}
     if report.reason:
         record["reason"] = report.reason
     return record

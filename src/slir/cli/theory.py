@@ -2,50 +2,52 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from slir.cli import clean, options, show
+from slir.cli.groups import spell_out
 from slir.cli.progress import Progress, progress_bar
 from slir.errors import FileError, InputError
+from slir.problem import task_named
 
 if TYPE_CHECKING:
     import numpy as np
 
-_NOISE = {"denoise": "10%", "deblur": "1%", "upsample": "0", "inpaint": "0"}
 
+@dataclass(frozen=True)
+class Degradation(clean.Degradation):
+    """What is to be undone, where a model may say it."""
 
-def theory(
-    images: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[IMAGES...]", help="Clean images, or folders of them; else 13 that slir has."),
-    ] = None,
     task: Annotated[
-        Literal["denoise", "deblur", "upsample", "inpaint"] | None,
+        options.Task | None,
         typer.Option(help="What is to be undone; by default what --model was learnt for, else noise."),
-    ] = None,
+    ] = None  # type: ignore[assignment]
     sigma: Annotated[
         str | None,
         typer.Option(
             metavar="NUMBER|PERCENT%",
             help="The noise, in pixel values or percent; by default 10% for denoise, 1% for deblur, none for others.",
         ),
+    ] = None
+
+    @property
+    def usual(self) -> str | None:
+        """The noise as given, else what is usual for the task; None leaves it to the model."""
+        return self.sigma if self.sigma is not None or not self.task else task_named(self.task).usual_sigma
+
+
+@spell_out
+def theory(
+    images: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[IMAGES...]", help="Clean images, or folders of them; else 13 that slir has."),
     ] = None,
-    psf: options.PsfFile = None,
-    gaussian: options.Gaussian = None,
-    motion: options.Motion = None,
-    defocus: options.Defocus = None,
-    border: options.Border = "unknown",
-    factor: Annotated[int, typer.Option(min=2, help="With --task upsample: how many times as wide and high.")] = 2,
-    antialias: Annotated[
-        str | None, typer.Option(metavar="NAME|SIGMA|FILE", help="With --task upsample: the filter; else bicubic.")
-    ] = None,
-    mask: Annotated[Path | None, typer.Option(metavar="FILE", help="With --task inpaint: the mask.")] = None,
-    missing: Annotated[
-        str | None, typer.Option(metavar="PERCENT%", help="Instead of --mask: this share of the pixels, at random.")
-    ] = None,
+    *,
+    degradation: Degradation,
     model: Annotated[
         Path | None, typer.Option("--model", metavar="FILE", help="A model that `slir fit` wrote, to be looked at.")
     ] = None,
@@ -67,8 +69,6 @@ def theory(
         typer.Option("--out", "-o", metavar="DIR", help="Folder for the report (text, JSON), the curves and plots."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object with all numbers.")] = False,
-    data_range: options.Range = None,
-    seed: options.Seed = 0,
     force: Annotated[bool, typer.Option("--force", "-f", help="Replace an earlier report in DIR.")] = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -87,36 +87,27 @@ def theory(
     slir theory photos/ scans/ --task upsample --weights nw --out theory
     slir theory --model model.safetensors --out theory
     """
-    kernel = options.psf_value(psf=psf, gaussian=gaussian, motion=motion, defocus=defocus)
-    task = task or ("deblur" if kernel is not None else None if model is not None else "denoise")
+    if degradation.task is None and (degradation.kernel is not None or model is None):
+        degradation = replace(degradation, task="denoise" if degradation.kernel is None else "deblur")
     settings: dict[str, Any] = {"weights": weights, "lam": _lam(lam), "m": patches, "folds": folds, "repeats": repeats}
-    degradation = clean.Degradation(
-        task=task or "",
-        kernel=kernel,
-        border=border,
-        factor=factor,
-        antialias=antialias,
-        mask=mask,
-        missing=missing,
-        seed=seed,
-    )
     degradation.check()
-    degradation.check_whole()
+    if degradation.task is not None:
+        degradation.check_one()
     _check_folder(out, force=force)
     with progress_bar(quiet=quiet) as progress:
-        limits = options.range_value(data_range)
-        pictures, noise = _images(images, limits, _sigma(task, sigma), progress)
+        limits = options.range_value(degradation.data_range)
+        pictures, noise = _images(images, limits, degradation.usual, progress)
 
         from slir import load
         from slir import theory as measured
 
-        with options.as_options(), clean.named(images):
+        with options.as_options(), clean.name_files(images):
             found = measured.report(
                 pictures,
-                None if task is None else degradation.operator(whole=True),
+                None if degradation.task is None else degradation.operator(one=True),
                 noise,
                 model=None if model is None else load(model, device="cpu"),
-                seed=seed,
+                seed=degradation.seed,
                 progress=progress or None,
                 **settings,
             )
@@ -127,11 +118,6 @@ def theory(
         show.done(found.text(), quiet=quiet)
     if written and not json:
         show.done(f"\nwritten: {', '.join(map(str, written))}", quiet=quiet)
-
-
-def _sigma(task: str | None, sigma: str | None) -> str | None:
-    """As given, else what is usual for the task; None leaves it to the model."""
-    return _NOISE.get(task or "") if sigma is None else sigma
 
 
 def _images(

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from slir.cluster.blocks import Grid, Plan, boxed, decide, restore_block
+from slir.cluster.blocks import Grid, Plan, box_object, decide, restore_block
 from slir.errors import InputError
 from slir.estimator.tiling import cut, halo, period, tile_side
 from slir.model import Model
@@ -34,7 +34,7 @@ NOTHING = Mask(np.zeros((1, 1), bool))
 
 def restore_lazily(
     image: Any,
-    make: Callable[[Shape], Operator],
+    make: Callable[[Shape], Operator] | None,
     sigma: float | str,
     *,
     model: Model | None = None,
@@ -46,24 +46,24 @@ def restore_lazily(
 ) -> Any:
     """A Dask array, restored when it is computed: same dtype, planes and channels.
 
-    make: (height, width) -> B; of no account where there is a mask. mask: (H, W), or with the axes of the image's
+    make: (height, width) -> B; None where there is a mask. mask: (H, W), or with the axes of the image's
     planes. The rest as for every task (`slir.tasks`).
     """
     import dask
     import dask.array as da
 
-    array = _checked(image, channel_axis)
+    array = _as_planes(image, channel_axis)
     size = (int(array.shape[-2]), int(array.shape[-1]))
-    operator = NOTHING if mask is not None else make(size)
+    operator = NOTHING if make is None or mask is not None else make(size)
     colour = channel_axis is not None
     plan = Plan(operator, sigma, size, model, data_range, colour, str(device or "cpu"), seed)
     _check(plan, array.dtype)
-    plan.grid = Grid.of(list(cut(size, _reaching(operator), plan.lead, _side(array, plan))))
+    plan.grid = Grid.of(list(cut(size, operator, plan.lead, _side(array, plan))))
     name = uuid.uuid4().hex
     sent = dask.delayed(plan, name=f"slir-plan-{name}", traverse=False)
     holes = [] if mask is None else [_missing(mask, array, channel_axis)]
     blocks = [_with_halo(each, plan.grid) for each in (array, *holes)]
-    decisions = da.from_array(boxed(None, array.ndim), chunks=1)
+    decisions = da.from_array(box_object(None, array.ndim), chunks=1)
     if plan.known is None:
         decisions = _decisions(array, holes, sent, name)
     chunks = (*array.chunks[:-2], *plan.grid.out_chunks(operator.scale))
@@ -72,7 +72,7 @@ def restore_lazily(
     return restored if channel_axis is None else da.moveaxis(restored, -3, channel_axis)
 
 
-def _checked(image: Any, channel_axis: int | None) -> Any:
+def _as_planes(image: Any, channel_axis: int | None) -> Any:
     """The image as (planes ..., [channels], H, W), a plane and all its channels in one chunk."""
     import dask.array as da
 
@@ -94,7 +94,7 @@ def _checked(image: Any, channel_axis: int | None) -> Any:
 
 def _check(plan: Plan, dtype: np.dtype) -> None:
     """Raise for what is wrong whatever the pixels; decide at once where they do not matter."""
-    from slir.tasks import MIN_SIDE
+    from slir.restoration import MIN_SIDE
 
     size, operator = plan.size, plan.operator
     if min(size) < MIN_SIDE:
@@ -115,19 +115,12 @@ def _check(plan: Plan, dtype: np.dtype) -> None:
         plan.known = told
 
 
-def _reaching(operator: Operator) -> Operator:
-    """What decides how far a block sees. Masks reach nowhere."""
-    from slir.operators import Identity
-
-    return Identity() if isinstance(operator, Mask) else operator
-
-
 def _side(array: Any, plan: Plan) -> int:
     """Of blocks, in pixels of x: that of the largest chunk; but no smaller than four halos, as else most of the work
     is done twice, and no larger than what fits into memory."""
-    scale, reach = plan.operator.scale, halo(plan.lead, _reaching(plan.operator))
+    scale, reach = plan.operator.scale, halo(plan.lead, plan.operator)
     largest = scale * max(max(array.chunks[-2]), max(array.chunks[-1]))
-    most = tile_side(plan.lead, torch.device("cpu"), plan.size, _reaching(plan.operator))
+    most = tile_side(plan.lead, torch.device("cpu"), plan.size, plan.operator)
     least = 2 * (reach + scale * period(plan.lead))  # Dask takes a halo from the next block alone
     return max(least, min(max(largest, 4 * reach), most))
 

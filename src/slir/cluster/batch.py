@@ -22,7 +22,7 @@ def spread(client: Any, jobs: Sequence[Job], policy: Policy, stopped: Callable[[
 
     due = []
     for job in jobs:
-        refused = _refused(job, policy)
+        refused = _refusal(job, policy)
         if refused is None:
             due.append(job)
             continue
@@ -36,7 +36,7 @@ def spread(client: Any, jobs: Sequence[Job], policy: Policy, stopped: Callable[[
             yield Report(job, "failed", " ".join(str(error).split()))
 
 
-def _refused(job: Job, policy: Policy) -> Report | None:
+def _refusal(job: Job, policy: Policy) -> Report | None:
     """An output that is in the way. It is looked for before any worker begins: later it may be the worker's own."""
     if policy.force or policy.skip_existing:
         return None

@@ -10,11 +10,11 @@ import torch
 
 from slir.cluster.process import settle_in
 from slir.compute import pick_device
-from slir.defaults import default_model
 from slir.errors import InputError
-from slir.estimator.tiling import Piece, scaled
+from slir.estimator.tiling import Piece, scale_window
 from slir.files.jobs import using_threads
-from slir.files.streams import covered
+from slir.files.restore_file import cover_missing
+from slir.kernel.shipped import default_model
 from slir.model import Model
 from slir.operators import Mask, Operator
 from slir.operators.base import Shape
@@ -86,13 +86,13 @@ def decide(pixels: np.ndarray, missing: np.ndarray | None = None, *, plan: Plan)
     plane, operator, blind = _plane(pixels, plan), plan.operator, False
     if missing is not None:
         holes = missing.reshape(missing.shape[-2:])
-        plane, blind = covered(plane, holes), bool(holes.all())
+        plane, blind = cover_missing(plane, holes), bool(holes.all())
         operator = Mask(np.zeros_like(holes) if blind else holes)
     with using_threads(1):
-        return boxed(plan.decide(plane, operator, blind=blind).light(), pixels.ndim)
+        return box_object(plan.decide(plane, operator, blind=blind).light(), pixels.ndim)
 
 
-def boxed(what: Any, dimensions: int) -> np.ndarray:
+def box_object(what: Any, dimensions: int) -> np.ndarray:
     box = np.empty((1,) * dimensions, object)
     box[...] = what
     return box
@@ -124,21 +124,21 @@ def restore_block(
         if holes is None:
             operator = plan.operator.part(plan.grid.seen[0][row], plan.grid.seen[1][col])
             assert operator is not None  # `slir.cluster.arrays._check` has seen to it
-            whole = plane if told.treatment.leaves(operator) else _restored(plane, operator, told, plan)
+            whole = plane if told.treatment.leaves(operator) else _restore(plane, operator, told, plan)
         else:
-            whole = _filled(plane, holes, within, told, plan)
+            whole = _inpaint(plane, holes, within, told, plan)
     scale = 1 if holes is not None else plan.operator.scale
-    own = whole[scaled(within, scale)]
+    own = whole[scale_window(within, scale)]
     own = np.moveaxis(own, -1, 0) if plan.colour else own
     return np.ascontiguousarray(own).reshape(*pixels.shape[: -own.ndim], *own.shape)
 
 
-def _restored(plane: np.ndarray, operator: Operator, told: Decision, plan: Plan) -> np.ndarray:
+def _restore(plane: np.ndarray, operator: Operator, told: Decision, plan: Plan) -> np.ndarray:
     generator = torch.Generator().manual_seed(plan.seed)
     return restore_window(plane, operator, told, generator=generator, **plan.frame).pixels
 
 
-def _filled(
+def _inpaint(
     plane: np.ndarray, holes: np.ndarray, within: tuple[slice, slice], told: Decision, plan: Plan
 ) -> np.ndarray:
     """Missing pixels filled in; without noise the others stay as they are."""
@@ -149,6 +149,6 @@ def _filled(
         sides = "×".join(str(side) for side in holes.shape)
         remedy = "Crop the image around the hole, or rechunk it into larger blocks."
         raise InputError("mask", f"leave known pixels in every block of {sides}", "true in one", remedy)
-    restored = _restored(covered(plane, holes), Mask(holes), told, plan)
+    restored = _restore(cover_missing(plane, holes), Mask(holes), told, plan)
     spread = holes[..., None] if plan.colour else holes
     return np.where(spread, restored, plane) if exact else restored

@@ -2,7 +2,7 @@
 
 Each tile is a task: read with its halo, restored, written beside the output. The client puts tiles together as they
 come, so that the output is the file that one machine would have made, in any format, with its sidecar. Planes that one
-machine restores whole (`slir.files.streams.LARGE`) are one tile.
+machine restores whole (`slir.files.restore_file.LARGE`) are one tile.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from slir.cluster.folder import Folder, Tile, tiles_of
 from slir.cluster.process import absolute, release
 from slir.cluster.worker import Equip, Kit, decide, lead_model, restore_tile
 from slir.errors import SlirWarning
-from slir.estimator.tiling import Piece, scaled, tile_side
-from slir.files import jobs, streams
+from slir.estimator.tiling import Piece, scale_window, tile_side
+from slir.files import jobs, restore_file
 from slir.files.jobs import Job, Outcome, Progress
-from slir.files.streams import Found, Work
+from slir.files.restore_file import Found, Work
 from slir.files.warning_log import about_plane
 from slir.io import Picture, Sink, Source
-from slir.outcome import Uncertainty
+from slir.result import Uncertainty
 
 RETRIES = 2
 """Times that a task is tried again after an error, as disks on a network have their moments."""
@@ -55,20 +55,20 @@ def _side(job: Job) -> int:
     """Of tiles: as on one machine, whatever workers have. What they need is said in the guide."""
     with io.open_source(job.image) as source:
         work = jobs.work_of(replace(job, device=None), source.head, missing=None)
-        operator = work.operator(source.size)
+        operator = work.problem.operator(source.size)
         return tile_side(lead_model(work, source), torch.device("cpu"), source.size, operator)
 
 
 def _restore(
     client: Any, job: Job, folder: Folder, source: Source, sink: Sink, work: Work, progress: Progress | None
 ) -> Found:
-    """In place of `slir.files.streams.restore_file`."""
-    cut = streams.is_cut(source.size, work)
+    """In place of `slir.files.restore_file.restore_file`."""
+    cut = restore_file.is_cut(source.size, work)
     pieces: list[Piece | None] = [None]
     if cut:
-        pieces = [*streams.pieces_of(source.size, work, lead_model(work, source), folder.side)]
+        pieces = [*restore_file.pieces_of(source.size, work, lead_model(work, source), folder.side)]
     wanted = [(plane, number) for plane in range(source.planes) for number in range(len(pieces))]
-    done = folder.done(wanted)
+    done = folder.finished_tiles(wanted)
     notes = (f"{len(done)} of {len(wanted)} tiles were there from a run that was stopped",) if done else ()
     assembly = _Assembly(folder, sink, work, pieces)
     kit = Kit(uuid.uuid4().hex, absolute(job), work.model, folder, cut, release())
@@ -104,14 +104,14 @@ def _tiles(client: Any, kit: Kit, wanted: list[Number], done: frozenset[Number])
         return client.submit(restore_tile, kit.token, plane, number, told, **settings)
 
     due = [(order, number) for order, number in enumerate(wanted) if number not in done]
-    with _equipped(client, kit):
+    with _equip_workers(client, kit):
         for (_, (plane, number)), future in in_flow(client, submit, due):
             result(future, f"{kit.job.image}, tile {number} of plane {plane}")
             yield plane, number
 
 
 @contextlib.contextmanager
-def _equipped(client: Any, kit: Kit) -> Iterator[None]:
+def _equip_workers(client: Any, kit: Kit) -> Iterator[None]:
     """All workers have the kit while the block lasts, also those that join later."""
     plugin = Equip(kit)
     client.register_plugin(plugin)
@@ -137,7 +137,7 @@ class _Assembly:
     def take(self, plane: int, number: int) -> None:
         tile, piece = Tile.load(self.folder.place(plane, number)), self.pieces[number]
         picture = Picture(tile.pixels, channel_axis=-1 if tile.pixels.ndim == 3 else None, alpha=tile.alpha)
-        window = (slice(None), slice(None)) if piece is None else scaled(piece.own, self.work.factor)
+        window = (slice(None), slice(None)) if piece is None else scale_window(piece.own, self.work.problem.factor)
         self.sink.write(picture, plane=plane, rows=window[0], cols=window[1])
         for text in tile.said["warnings"]:
             warnings.warn(text, SlirWarning, stacklevel=2)
@@ -155,7 +155,7 @@ class _Assembly:
         found = [(own["sigma"], own["residual"]) for own in self.said]
         if pieces:
             arrays = [np.array(own) for own in found]
-            self.found.append(streams.summed(arrays, pieces, self.work, self.said[0]["spans"]))
+            self.found.append(restore_file.plane_totals(arrays, pieces, self.work, self.said[0]["spans"]))
         else:
             self.found.append(found[0])
         self.said.clear()

@@ -29,22 +29,22 @@ def cluster_map(cluster: Any, device: Device = None) -> Iterator[Callable[..., I
     Its first arguments are shares of the work, one a call; the others are the same for all, and go to each worker once.
     """
     name = None if device is None else str(device)
-    with connect(cluster, device=name) if isinstance(cluster, str) else nullcontext(_checked(cluster)) as client:
+    with connect(cluster, device=name) if isinstance(cluster, str) else nullcontext(_check_client(cluster)) as client:
         import dask
 
         def each(function: Callable[..., T], shares: Sequence[Any], *same: Iterator[Any]) -> Iterator[T]:
             one = (next(own) for own in same)
             given = client.submit(tuple, [own.to("cpu") if hasattr(own, "to") else own for own in one], pure=False)
-            futures = [client.submit(_called, function, own, given, release(), device, pure=False) for own in shares]
+            futures = [client.submit(_call, function, own, given, release(), device, pure=False) for own in shares]
             while futures:
-                yield _gathered(client, [futures[0]])[0]
+                yield _gather(client, [futures[0]])[0]
                 del futures[0]  # the worker need not keep it
 
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
             yield each
 
 
-def _checked(client: Any) -> Any:
+def _check_client(client: Any) -> Any:
     from distributed import Client
 
     if isinstance(client, Client) and not client.asynchronous:
@@ -53,7 +53,7 @@ def _checked(client: Any) -> Any:
     raise InputError("cluster", rule, repr(client), "Pass one of these.")
 
 
-def _gathered(client: Any, futures: list[Any]) -> list[Any]:
+def _gather(client: Any, futures: list[Any]) -> list[Any]:
     from concurrent.futures import CancelledError
 
     from distributed.scheduler import KilledWorker
@@ -70,7 +70,7 @@ def _gathered(client: Any, futures: list[Any]) -> list[Any]:
 # Run by workers, with one thread each.
 
 
-def _called(function: Callable[..., T], share: Any, given: tuple, release: tuple[str, str], device: Device) -> T:
+def _call(function: Callable[..., T], share: Any, given: tuple, release: tuple[str, str], device: Device) -> T:
     from distributed import get_worker
 
     check_release(release, get_worker().address)

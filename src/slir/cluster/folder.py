@@ -20,8 +20,8 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 
 from slir.errors import FileError
+from slir.files.atomic_output import _lock, _unlock
 from slir.files.jobs import Job
-from slir.files.staging import _lock, _unlock
 
 SUFFIX = ".slir-tiles"
 VERSION = 3
@@ -38,7 +38,7 @@ _OPTIONAL = ("alpha", "error", "low", "high")
 class Tile:
     """What a piece of a plane became.
 
-    said: as JSON: "sigma" and "residual", "warnings", "spans" of windows, "reason" of `slir.outcome.Uncertainty`,
+    said: as JSON: "sigma" and "residual", "warnings", "spans" of windows, "reason" of `slir.result.Uncertainty`,
     whose arrays are error, low and high.
     """
 
@@ -77,7 +77,7 @@ class Folder:
     def place(self, plane: int, number: int) -> Path:
         return self.path / f"{plane}-{number}.npz"
 
-    def done(self, wanted: list[tuple[int, int]]) -> set[tuple[int, int]]:
+    def finished_tiles(self, wanted: list[tuple[int, int]]) -> set[tuple[int, int]]:
         """Which of these tiles, (plane, number), are there. One that a crash of the machine damaged is not."""
         there = {path.name for path in self.path.iterdir() if path.is_file()}
         candidates = [each for each in wanted if self.place(*each).name in there]
@@ -143,20 +143,19 @@ def _clear(path: Path) -> None:
 
 def identity_of(job: Job) -> dict[str, Any]:
     """All that decides what the tiles hold. Images are known by size and time, as hashing a large one takes long."""
-    from slir.defaults import shipped_hash
-    from slir.files import sidecars
+    from slir.files import provenance
+    from slir.kernel.shipped import shipped_hash
 
-    files = {"input": job.image, "mask": job.mask} if job.task == "inpaint" else {"input": job.image}
     told = {
         "slir": "tiles",
         "version": VERSION,
-        "task": job.task,
-        "settings": sidecars.settings(job),
+        "task": job.problem.task.name,
+        "settings": provenance.settings(job),
         "error_map": job.error_map,
         "interval": job.interval,
         "model": shipped_hash() if job.model is None else _stamp(job.model),
-        "versions": sidecars.versions(),
-        **{what: _stamp(path) for what, path in files.items() if isinstance(path, Path)},
+        "versions": provenance.versions(),
+        **{what: _stamp(path) for what, path in job.inputs.items()},
     }
     return json.loads(json.dumps(told))
 

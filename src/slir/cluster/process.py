@@ -7,7 +7,6 @@ import os
 import re
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slir.errors import SlirError
@@ -59,15 +58,17 @@ def _take_gpu(device: str | None) -> None:
 
 def absolute(job: Job) -> Job:
     """The job with paths that mean the same in another process's folder."""
-    given = {"image": job.image, "output": job.output, "mask": job.mask, "model": job.model}
-    paths: dict[str, Any] = {name: path.absolute() for name, path in given.items() if isinstance(path, Path)}
+    given = {"image": job.image, "output": job.output, "model": job.model}
+    paths: dict[str, Any] = {name: path.absolute() for name, path in given.items() if path is not None}
+    if "mask" in job.inputs:
+        job = job.with_settings(mask=job.inputs["mask"].absolute())
     return replace(job, **paths)
 
 
 def release() -> tuple[str, str]:
     """Version and models of this slir: results of another may differ."""
     from slir import __version__
-    from slir.defaults import shipped_hash
+    from slir.kernel.shipped import shipped_hash
 
     return __version__, shipped_hash()
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from threading import get_ident
 from typing import Any
 
@@ -20,13 +19,13 @@ from slir.cluster.folder import Folder, Tile
 from slir.cluster.process import check_release, settle_in
 from slir.errors import FileError, SlirError
 from slir.estimator.tiling import Piece
-from slir.files import streams
+from slir.files import restore_file
 from slir.files.jobs import Job, open_missing, using_threads, work_of
 from slir.files.warning_log import caught
 from slir.io import Picture
 from slir.model import Model
-from slir.outcome import Uncertainty
 from slir.preprocessing.windows import Decision
+from slir.result import Uncertainty
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +62,8 @@ class Equip(WorkerPlugin):
 
     def _check(self, worker: Any) -> None:
         check_release(self.kit.release, worker.address)
-        for path in (self.kit.job.image, self.kit.job.mask, self.kit.folder.path):
-            if isinstance(path, Path) and not path.exists():
+        for path in (*self.kit.job.inputs.values(), self.kit.folder.path):
+            if not path.exists():
                 remedy = "Put images and outputs on a disk that all machines of the cluster see under the same name."
                 raise FileError(path, f"cannot be seen by the worker at {worker.address}", remedy)
 
@@ -97,7 +96,9 @@ class _Bench:
         self.work = replace(work_of(replace(job, model=None), self.source.head, missing=missing), model=model)
         self.pieces: list[Piece] = []
         if self.kit.cut:
-            self.pieces = streams.pieces_of(self.source.size, self.work, lead_model(self.work, self.source), self.side)
+            self.pieces = restore_file.pieces_of(
+                self.source.size, self.work, lead_model(self.work, self.source), self.side
+            )
 
     @property
     def side(self) -> int:
@@ -119,20 +120,18 @@ def _bench(token: str) -> _Bench:
     return _BENCHES[key]
 
 
-def lead_model(work: streams.Work, source: io.Source) -> Model:
+def lead_model(work: restore_file.Work, source: io.Source) -> Model:
     """The model that does most of the work, whose reach decides how tiles are cut."""
-    from slir.defaults import default_model, shipped_model
+    from slir.kernel.shipped import default_model
 
-    if work.model is not None:
-        return work.model
-    return shipped_model("inpaint") if work.task == "inpaint" else default_model(work.operator(source.size))
+    return work.model or default_model(work.problem.operator(source.size))
 
 
 def decide(token: str, plane: int) -> tuple[Decision, tuple[str, ...]]:
     """What is the same for all tiles of a plane, from a sample; and warnings."""
     bench = _bench(token)
     with caught() as told, using_threads(1):
-        windows = streams.Windows(bench.source, plane, bench.work, errors=bench.errors)
+        windows = restore_file.Windows(bench.source, plane, bench.work, errors=bench.errors)
     return windows.decision.light(), told()
 
 
@@ -152,8 +151,8 @@ def restore_tile(token: str, plane: int, number: int, decided: tuple[Decision, t
 
 def _window(bench: _Bench, plane: int, number: int, decision: Decision, told: tuple[str, ...]) -> Tile:
     decision = decision.with_model(bench.work.model)
-    windows = streams.Windows(bench.source, plane, bench.work, decision, errors=bench.errors)
-    part = windows.restored(bench.pieces[number])
+    windows = restore_file.Windows(bench.source, plane, bench.work, decision, errors=bench.errors)
+    part = windows.restore_piece(bench.pieces[number])
     sigma, residual = part.found.tolist()
     said = {"sigma": sigma, "residual": residual, "spans": decision.spans, "warnings": told}
     return _tile(part.picture, said, part.uncertainty or Uncertainty())
@@ -172,7 +171,7 @@ class _Kept:
     def write(self, picture: Picture, *, plane: int) -> None:
         self.picture = picture
 
-    def errors(self, plane: int, uncertainty: Uncertainty, window: streams.Window | None) -> None:
+    def errors(self, plane: int, uncertainty: Uncertainty, window: restore_file.Window | None) -> None:
         self.uncertainty = uncertainty
 
 
@@ -180,6 +179,6 @@ def _whole(bench: _Bench, plane: int) -> Tile:
     kept = _Kept()
     work = replace(bench.work, errors=kept.errors if bench.errors else None)
     with caught() as told:
-        sigma, residual = streams.restore_whole(bench.source, plane, kept, work)  # type: ignore[arg-type]
+        sigma, residual = restore_file.restore_whole(bench.source, plane, kept, work)  # type: ignore[arg-type]
     said = {"sigma": sigma, "residual": residual, "warnings": told()}
     return _tile(kept.picture, said, kept.uncertainty)

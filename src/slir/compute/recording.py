@@ -70,7 +70,7 @@ def cuda_graph_cached(
     _kept.move_to_end(own)
     found = _kept[own]
     if found is None:
-        found = _kept[own] = _recorded(work, tensors)
+        found = _kept[own] = _record(work, tensors)
     return work(*tensors) if found.graph is None else found.replay(tensors)
 
 
@@ -96,7 +96,7 @@ def undisturbed() -> Iterator[None]:
             gc.enable()
 
 
-def _recorded(work: Callable[..., Outputs], tensors: Outputs) -> _Recording:
+def _record(work: Callable[..., Outputs], tensors: Outputs) -> _Recording:
     """A recording of work on copies of the tensors; an empty one where something in it cannot be recorded."""
     inputs = tuple(tensor.clone() for tensor in tensors)
     graph = torch.cuda.CUDAGraph()

@@ -19,7 +19,7 @@ from slir.estimator.start import observed_pixels, smooth_start
 from slir.estimator.state import State
 from slir.kernel.cell_ridge import CellRidgeStage
 from slir.model import AnyStage, ImageQuadratic, Model, Stage, aggregate
-from slir.operators import Mask, Operator
+from slir.operators import Operator
 from slir.solvers.solution import Solution, Verdict
 from slir.solvers.system import System
 from slir.trust.intervals import log_square
@@ -83,7 +83,7 @@ def restore(
     if is_lazy(y):
         from slir.cluster.arrays import restore_lazily
 
-        mask = operator.missing if isinstance(operator, Mask) else None
+        mask = operator.missing
         lazy = restore_lazily(y, lambda shape: operator, sigma, model=model, data_range=1.0, mask=mask)  # type: ignore[arg-type]
         return Restoration(lazy)
     state = replace(begin(y, operator, model, per_plane(sigma, y, operator)), white=not callable(sigma))
@@ -99,7 +99,7 @@ def restore(
         stats.append(measured)
         if dual is None and measured["x_steps"] == 0 and _only_tighter(stage, model.stages[number + 1 :]):
             break
-    state = finished(state, model)
+    state = final_state(state, model)
     if progress:
         progress(len(model.stages), len(model.stages), "restoring")
     if observe:
@@ -215,7 +215,7 @@ def brightness(state: State) -> State:
     return replace(state, x=state.x.mean(0), z=state.z.mean(0), seen=seen)
 
 
-def finished(state: State, model: Model) -> State:
+def final_state(state: State, model: Model) -> State:
     """The state after the last stage, as it is given back. The paper's stages minimise an energy, and that is it."""
     if not model.learnt:
         return state

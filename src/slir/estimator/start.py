@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from slir.estimator.paper_settings import ROUNDING
 from slir.operators import Operator
-from slir.recipes import ROUNDING
 from slir.solvers.system import System
 
 SLOPE = 0.07

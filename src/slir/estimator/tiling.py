@@ -85,10 +85,10 @@ def restore_tiled(
         )
         height, width = (axis.stop - axis.start for axis in piece.seen)
         inner = piece.operator.crop(part.x, (height, width))
-        x[..., *scaled(piece.own, scale)] = inner[..., *scaled(piece.within, scale)]
+        x[..., *scale_window(piece.own, scale)] = inner[..., *scale_window(piece.within, scale)]
         if error is not None and part.error is not None:
             cropped = piece.operator.crop(part.error, (height, width))
-            error[..., *scaled(piece.own, scale)] = cropped[..., *scaled(piece.within, scale)]
+            error[..., *scale_window(piece.own, scale)] = cropped[..., *scale_window(piece.within, scale)]
         else:
             error = None
         stats += part.stats
@@ -198,7 +198,7 @@ def _count(length: int, side: int, margin: int) -> int:
     return 1 if length <= side + 2 * margin else -(-length // side)
 
 
-def scaled(axes: tuple[slice, slice], scale: int) -> tuple[slice, slice]:
+def scale_window(axes: tuple[slice, slice], scale: int) -> tuple[slice, slice]:
     """The pixels of x that belong to these of y."""
     rows, cols = (slice(scale * axis.start, scale * axis.stop) for axis in axes)
     return rows, cols

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from slir.errors import FileError, SlirError
+from slir.files.atomic_output import clear_stale, sidecar_of
 from slir.files.jobs import Job, Outcome, Progress
 from slir.files.jobs import run as restore
-from slir.files.staging import clear_stale, sidecar_of
 from slir.io import Head
 
 if TYPE_CHECKING:
-    from slir.files.estimates import Estimate
+    from slir.files.cost import Estimate
 
 Status = Literal["restored", "skipped", "failed"]
 OnError = Literal["continue", "stop"]
@@ -118,15 +118,7 @@ def check_shared(job: Job) -> None:
         from slir.compute import pick_device
 
         pick_device(job.device)
-    if job.task == "deblur":
-        from slir.operators import Blur
-
-        assert job.psf is not None  # a job sees to it
-        Blur(job.psf, job.border)  # type: ignore[arg-type]
-    elif job.task == "upsample":
-        from slir.operators import Downsample
-
-        Downsample(job.whole, job.antialias)
+    job.problem.operator()
 
 
 def _in_this_process(jobs: Sequence[Job], policy: Policy, progress: BatchProgress | None) -> Reports:
@@ -177,10 +169,10 @@ def settled(job: Job, policy: Policy) -> str | None:
 
 def _other(job: Job, beside: Path) -> str | None:
     """Why an output with a sidecar is not the one that the job would make; None where it is."""
-    from slir.files import sidecars
+    from slir.files import provenance
 
     try:
-        return sidecars.load(beside).differs(job)
+        return provenance.load(beside).differs(job)
     except FileError as error:
         return f"has a sidecar that cannot be read ({error})"
 
@@ -199,7 +191,7 @@ class Planned:
 
 def plan(jobs: Sequence[Job], *, policy: Policy = Policy()) -> Iterator[Planned]:  # noqa: B008  (frozen)
     """Say what `run` would do with each job. Nothing is written; small pictures are restored to time it."""
-    from slir.files.estimates import Pace, calibrate, estimate
+    from slir.files.cost import Pace, calibrate, estimate
 
     paces: dict[tuple[bool, int], Pace] = {}  # of files in colour, and of others, by factor: no more differs in a batch
     if len(jobs) > 1:
@@ -211,8 +203,8 @@ def plan(jobs: Sequence[Job], *, policy: Policy = Policy()) -> Iterator[Planned]
                 yield Planned(job, "skipped", reason)
                 continue
             head = replace(job, output=_within_what_exists(job.output)).check()
-            own = job.sized(head)
-            kind = (head.colour, own.whole)
+            own = job.at_size(head)
+            kind = (head.colour, own.problem.factor)
             if kind not in paces:
                 paces[kind] = calibrate(own, colour=head.colour)
             yield Planned(job, "restored", head=head, estimate=estimate(own, head, paces[kind]))

@@ -1,13 +1,12 @@
 """One file restored: what to do to it, said once; checked, done, and written down so that it can be done again.
 
-job = Job("denoise", Path("night.png"), Path("clean.png"), sigma="auto")
+job = Job(Problem("denoise"), Path("night.png"), Path("clean.png"))
 outcome = run(job)                        # writes clean.png and clean.png.json
-again = sidecars.load("clean.png.json")   # the same job, to be run again: the same bytes
+again = provenance.load("clean.png.json")   # the same job, to be run again: the same bytes
 """
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -15,59 +14,47 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from slir import io
 from slir.errors import FileError, InputError
-from slir.files.staging import ERROR_MAPS, INTERVALS, maps_of, sidecar_of, staged
+from slir.files.atomic_output import ERROR_MAPS, INTERVALS, maps_of, sidecar_of, staged
 from slir.files.warning_log import caught
-from slir.resampling import Reduction, checked_factor, factor_of
+from slir.preprocessing.resampling import Reduction
+from slir.problem import NAN, Problem, parse_sigma
 
 if TYPE_CHECKING:
-    from slir.files.streams import Found, Work
+    from slir.files.restore_file import Found, Work
     from slir.trust.explain import Explanation
 
-Task = Literal["denoise", "deblur", "upsample", "inpaint"]
 Progress = Callable[[int, int, str], None]
 Restore = Callable[[io.Source, io.Sink, "Work", Progress | None], "Found"]
-GROWING = "poisson-gaussian"
-ESTIMATED = ("auto", GROWING)
-NAN = "nan"
 LOWEST, HIGHEST = 5, 99
 """Intervals that calibrations know, in percent."""
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """What to do to one file. Arguments that a task has no use for are ignored.
+    """What to do to one file.
 
-    sigma : noise in units of the pixel values, as "10%" of their range, "auto", or "poisson-gaussian" (denoise).
-    psf : (K, L) blur kernel (deblur). made_by : in words, where it came from, for whoever reads the sidecar.
-    border : what lies beyond the edges (deblur).
-    factor, antialias : how many times as large, and how it was made smaller (upsample). A factor that is not whole is
-        restored at the next one and reduced. size : (height, width) of the output, in place of a factor.
-    mask : an image that is not black where a pixel is missing, or "nan" where such pixels are NaN (inpaint).
+    problem : the task and its settings. Its sigma may be "10%" of the range of the pixel values, its mask an image that
+        is not black where a pixel is missing, or "nan" where such pixels are NaN.
+    made_by : in words, where the blur kernel came from, for whoever reads the sidecar.
     model : a file that `slir fit` wrote; None for the one inside slir.
     data_range : white, or (black, white); None for what the file says.
     called : the image's name for people, where the file has another.
     threads : cores that the work may use; None for all. Sums in another order differ in their last bits, so the same
         bytes need the same number.
-    error_map : write the errors to expect beside the output too, as `slir.files.staging.maps_of` names them.
+    error_map : write the errors to expect beside the output too, as `slir.files.atomic_output.maps_of` names them.
     interval : write the bounds that hold the true pixel so many times out of a hundred, likewise; None for none.
     """
 
-    task: Task
+    problem: Problem
     image: Path
     output: Path
-    sigma: float | str = "auto"
-    psf: np.ndarray | None = None
     made_by: str = ""
-    border: str = "unknown"
-    factor: float = 2
-    antialias: str | float | np.ndarray = "bicubic"
-    mask: Path | str | None = None
     model: Path | None = None
     data_range: float | tuple[float, float] | None = None
     device: str | None = None
@@ -76,41 +63,28 @@ class Job:
     called: str = ""
     error_map: bool = False
     interval: float | None = None
-    size: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
-        if self.task not in get_args(Task):
-            raise InputError("task", f"be one of {', '.join(get_args(Task))}", repr(self.task), "Pick one of these.")
-        if self.task == "deblur" and self.psf is None:
-            raise InputError("psf", "be given to deblur", "missing", "slir.psf makes one.")
-        if self.task == "inpaint" and self.mask is None:
-            raise InputError("mask", "be given to inpaint", "missing", "Pass an image, or 'nan'.")
+        parse_sigma(self.problem.sigma)
         if self.threads is not None and self.threads < 1:
             raise InputError("threads", "be at least 1", self.threads, "Pass the number of cores to use.")
-        if self.task == "upsample" and self.size is None:
-            checked_factor(self.factor)
         if self.interval is not None and not LOWEST <= self.interval <= HIGHEST:
             rule, remedy = f"lie between {LOWEST} and {HIGHEST}", "90 holds the true pixel nine times out of ten."
             raise InputError("interval", rule, self.interval, remedy)
-        if parse_sigma(self.sigma)[1] == GROWING and self.task != "denoise":
-            remedy = "Denoise first with it, then restore the result with a third of the sigma that denoising prints."
-            raise InputError("sigma", f"be auto, a number or a percentage to {self.task}", repr(self.sigma), remedy)
+
+    def at_size(self, head: io.Head) -> Job:
+        """The job with the settings that depend on the size of a file."""
+        return replace(self, problem=self.problem.at_size(head.size))
+
+    def with_settings(self, **settings: Any) -> Job:
+        """The same job of a problem with other settings."""
+        return replace(self, problem=self.problem.replace(**settings))
 
     @property
-    def scale(self) -> float:
-        """How many times as high and as wide the output is."""
-        return self.factor if self.task == "upsample" else 1
-
-    @property
-    def whole(self) -> int:
-        """How many times as high and as wide the image is restored."""
-        return math.ceil(self.scale)
-
-    def sized(self, head: io.Head) -> Job:
-        """The job with the factor that its size means for a file."""
-        if self.task != "upsample" or self.size is None:
-            return self
-        return replace(self, factor=factor_of(None, self.size, head.size), size=None)
+    def inputs(self) -> dict[str, Path]:
+        """The files that are read, but for the model: "input" and "mask"."""
+        mask = self.problem.mask
+        return {"input": self.image, **({"mask": mask} if isinstance(mask, Path) else {})}
 
     @property
     def outputs(self) -> tuple[Path, ...]:
@@ -122,25 +96,18 @@ class Job:
         kinds = (*(ERROR_MAPS if self.error_map else ()), *(() if self.interval is None else INTERVALS))
         return {kind: path for kind, path in maps_of(output).items() if kind in kinds}
 
-    @property
-    def own(self) -> dict[str, Any]:
-        """The arguments that the task alone has, as `slir.tasks` names them; the mask, which is a file, apart."""
-        if self.task == "deblur":
-            return {"psf": self.psf, "border": self.border}
-        return {"factor": self.whole, "antialias": self.antialias} if self.task == "upsample" else {}
-
     def check(self) -> io.Head:
         """Raise what can be said before the work begins; else what the file holds. Nothing is written."""
         io.check_output(self.output)
         with io.open_source(self.image) as source:
             head = source.head
-            own = self.sized(head)
-            io.check_output(self.output, head.scaled(own.scale))
+            sized = self.at_size(head)
+            io.check_output(self.output, head.scaled(sized.problem.scale))
         self._limits(head)
         with open_missing(self, head):
             pass  # the mask is there, and of the image's size
         _check_model(self)
-        check_errors(own)
+        check_errors(sized)
         return head
 
     def _ends(self, head: io.Head) -> tuple[float, float] | None:
@@ -154,12 +121,12 @@ class Job:
         if limits is None and head.dtype.kind == "f":
             rule = "be given for an image of floats"
             raise InputError("data_range", rule, "missing", "Pass 1 where white is 1, 255 where white is 255.")
-        kind, value = parse_sigma(self.sigma)
+        kind, value = parse_sigma(self.problem.sigma)
         if kind != "percent":
             return limits, value
         if limits is None:
             rule = "be in pixel values where their range is not known"
-            raise InputError("sigma", rule, repr(self.sigma), "Pass it so, or say what the data range is.")
+            raise InputError("sigma", rule, repr(self.problem.sigma), "Pass it so, or say what the data range is.")
         low, high = limits if isinstance(limits, tuple) else (0.0, limits)
         assert isinstance(value, float)  # a percentage is one
         return limits, value / 100 * (high - low)
@@ -186,25 +153,6 @@ class Outcome:
     intervals: tuple[str, ...] = ()
 
 
-def parse_sigma(sigma: float | str) -> tuple[str, float | str]:
-    """("name", "auto"), ("value", 25.0) or ("percent", 10.0)."""
-    remedy = "Pass 25 (pixel values), 10% (of their range), or auto."
-    if isinstance(sigma, str):
-        text = sigma.strip().lower()
-        if text in ESTIMATED:
-            return "name", text
-        kind, body = ("percent", text.removesuffix("%")) if text.endswith("%") else ("value", text)
-        try:
-            value = float(body)
-        except ValueError:
-            raise InputError("sigma", "be a number or a percentage", repr(sigma), remedy) from None
-    else:
-        kind, value = "value", float(sigma)
-    if not (math.isfinite(value) and value >= 0):
-        raise InputError("sigma", "be finite and not negative", repr(sigma), remedy)
-    return kind, value
-
-
 @dataclass(frozen=True)
 class Watch:
     """Who looks on. What they raise ends the work.
@@ -212,7 +160,7 @@ class Watch:
     progress : called as progress(done, total, what).
     observe : called as observe(plane, image) with the estimate after each stage.
     keep : called as keep(plane, result) with the `slir.tasks.Result` of each plane.
-    Planes too large to be held (`slir.files.streams.LARGE`) report progress alone.
+    Planes too large to be held (`slir.files.restore_file.LARGE`) report progress alone.
     """
 
     progress: Progress | None = None
@@ -232,21 +180,21 @@ def run(
 
     sidecar : write `OUT.json` beside the output. Without it, one that tells of the output's predecessor is removed.
     progress : called as progress(done, total, what). watch : the same, for those who want to see more.
-    restore : what restores an open file into another; None for `slir.files.streams.restore_file`, which does it here.
+    restore : what restores an open file into another; None for `slir.files.restore_file`, which does it here.
     """
     from slir.compute import peak_memory
-    from slir.files import sidecars
+    from slir.files import provenance
 
     watch = Watch(progress) if watch is None else watch
     job.check()
     place = sidecar_of(Path(os.path.realpath(job.output)))
-    ours = sidecars.is_sidecar(place)
-    older = sidecars.load(place).maps() if ours else {}
+    ours = provenance.is_sidecar(place)
+    older = provenance.load(place).maps() if ours else {}
     if sidecar and place.exists() and not ours:
         raise FileError(place, "exists already and is no sidecar of slir", "Move it, or restore without a sidecar.")
     with caught() as told, staged(job.output) as stage, using_threads(job.threads) as threads:
         start = time.perf_counter()
-        inputs = sidecars.fingerprints(job) if sidecar else {}  # before the work: the output may replace the image
+        inputs = provenance.fingerprints(job) if sidecar else {}  # before the work: the output may replace the image
         engine = _engine if restore is None else partial(_engine, restore=restore)
         head, found = engine(job, stage.output, watch)
         made = {kind: path for kind, path in job.maps(job.output).items() if stage.maps[kind].exists()}
@@ -264,7 +212,7 @@ def run(
             **found,
         )
         if sidecar:
-            sidecars.write(stage, job, outcome, inputs=inputs, threads=threads)
+            provenance.write(stage, job, outcome, inputs=inputs, threads=threads)
         elif ours:
             place.unlink()
     for kind, path in older.items():  # else they would be taken for those of the new output
@@ -275,53 +223,52 @@ def run(
 
 def _engine(job: Job, output: Path, watch: Watch, *, restore: Restore | None = None) -> tuple[io.Head, dict[str, Any]]:
     """Where files meet the restoration: job.image plane by plane into `output`; and what was found on the way."""
-    from slir.files import streams  # torch takes its time
+    from slir.files import restore_file
     from slir.trust.files import ErrorMaps
 
     with ExitStack() as opened:
         source = opened.enter_context(io.open_source(job.image))
         missing = opened.enter_context(open_missing(job, source.head))
-        job = job.sized(source.head)
+        job = job.at_size(source.head)
+        problem = job.problem
         notes: tuple[str, ...] = ()
-        centred = isinstance(job.antialias, str)
-        sink: Any = io.create(output, source, scale=job.scale, centred=centred, history=_history(job))
-        reduction, large = None, source.head.scaled(job.whole)
-        if job.whole != job.scale:
-            reduction = Reduction(job.scale / job.whole, centred=centred)
+        sink: Any = io.create(output, source, scale=problem.scale, centred=problem.centred, history=_history(job))
+        reduction, large = None, source.head.scaled(problem.factor)
+        if problem.factor != problem.scale:
+            reduction = Reduction(problem.scale / problem.factor, centred=problem.centred)
             sink = io.ReducedSink(sink, reduction, large.size, limits=job._ends(source.head))
-            notes = (f"restored at {job.whole} times its size, then reduced to {job.scale:.6g} times",)
+            notes = (f"restored at {problem.factor} times its size, then reduced to {problem.scale:.6g} times",)
         seen: dict[str, Any] = {"observe": watch.observe, "keep": watch.keep}
         if places := job.maps(output):
-            maps = opened.enter_context(ErrorMaps(places, large, source.head.scaled(job.scale), reduction))
+            maps = opened.enter_context(ErrorMaps(places, large, source.head.scaled(problem.scale), reduction))
             seen |= {"errors": maps.take}
         own = job if restore is None else replace(job, device=None)  # the device is then others' affair
         work = work_of(own, source.head, missing=missing, **seen)
         with sink:
-            found = (restore or streams.restore_file)(source, sink, work, watch.progress)
+            found = (restore or restore_file.restore_file)(source, sink, work, watch.progress)
         head = replace(source.head, notes=(*source.head.notes, *notes, *found.notes))
         return head, {"sigma": found.sigma, "residual": found.residual}
 
 
 def work_of(job: Job, head: io.Head, *, missing: Any, **seen: Any) -> Work:
     """What to do to each plane of a file. missing : by windows, from `open_missing`. seen : whom to tell of it."""
-    from slir.files import streams
+    from slir.files import restore_file
 
-    job = job.sized(head)
     limits, sigma = job._limits(head)
+    problem = job.problem.at_size(head.size).at_whole_scale().replace(sigma=sigma)
     settings: dict[str, Any] = {"model": load_model(job), "device": job.device, "seed": job.seed, **seen}
     settings |= {"level": None if job.interval is None else job.interval / 100}
-    return streams.Work(partial(_restored, job), job.task, job.own, sigma, limits, missing=missing, **settings)
+    return restore_file.Work(problem, limits, missing=missing, **settings)
 
 
 @contextmanager
 def open_missing(job: Job, head: io.Head) -> Iterator[Any]:
     """Give where pixels are missing, by windows, while the mask's file is open; None where no file says it."""
-    if job.task != "inpaint":
-        yield None
-    elif isinstance(job.mask, Path):
-        with io.open_mask(job.mask, head.size) as missing:
+    mask = job.problem.mask
+    if isinstance(mask, Path):
+        with io.open_mask(mask, head.size) as missing:
             yield missing
-    elif head.dtype.kind == "f":
+    elif mask is None or head.dtype.kind == "f":
         yield None
     else:
         remedy = "Pass an image of the missing pixels."
@@ -331,41 +278,20 @@ def open_missing(job: Job, head: io.Head) -> Iterator[Any]:
 def explain(job: Job, at: tuple[int, int], *, k: int = 16, plane: int = 0) -> Explanation:
     """What the pixel `at` (row, col) of the job's output would be made from: the k examples that say most. Nothing is
     written, and no more is restored than the pixel needs. plane : of a stack."""
-    from slir.files import streams
+    from slir.files import restore_file
 
     with io.open_source(job.image) as source, open_missing(job, source.head) as missing:
         if not 0 <= plane < source.planes:
             rule = f"lie in 0 … {source.planes - 1}"
             raise InputError("plane", rule, plane, "It counts the pages or slices of the file from 0.")
-        return streams.explain(source, plane, work_of(job, source.head, missing=missing), at, k=k)
-
-
-def _restored(job: Job, picture: io.Picture, settings: dict[str, Any]) -> Any:
-    """One plane through the library."""
-    import slir
-
-    pixels = picture.pixels
-    if job.task == "denoise":
-        return slir.denoise(pixels, **settings)
-    if job.task == "deblur":
-        assert job.psf is not None  # __post_init__ has seen to it
-        return slir.deblur(pixels, job.psf, border=job.border, **settings)  # type: ignore[arg-type]
-    if job.task == "upsample":
-        return slir.upsample(pixels, job.whole, antialias=job.antialias, **settings)
-    if job.mask == NAN:
-        missing = ~np.isfinite(pixels)
-        missing = missing.any(axis=-1) if picture.channel_axis is not None else missing
-    else:
-        assert isinstance(job.mask, Path)
-        missing = io.read_mask(job.mask, picture.size)
-    return slir.inpaint(pixels, missing, **settings)
+        return restore_file.explain(source, plane, work_of(job, source.head, missing=missing), at, k=k)
 
 
 def _history(job: Job) -> list[str]:
     """Lines for formats that keep a history. The same job always writes the same."""
     from slir import __version__
 
-    return [f"slir {__version__}: {job.task} of {job.called or job.image.name}, sigma {job.sigma}"]
+    return [f"slir {__version__}: {job.problem.task.name} of {job.called or job.image.name}, sigma {job.problem.sigma}"]
 
 
 def _check_model(job: Job) -> None:
@@ -375,12 +301,14 @@ def _check_model(job: Job) -> None:
 
 def check_errors(job: Job) -> None:
     """Raise where an error map or an interval is asked for that cannot be had, before the work begins."""
-    if job.interval is not None and job.whole != job.scale:
-        rule, found = "be left out where the factor is not whole", f"{job.interval:g} for a factor of {job.scale:.6g}"
-        raise InputError("interval", rule, found, f"Pass a factor of {job.whole}, or ask for an error map.")
+    problem = job.problem
+    if job.interval is not None and problem.factor != problem.scale:
+        rule = "be left out where the factor is not whole"
+        found = f"{job.interval:g} for a factor of {problem.scale:.6g}"
+        raise InputError("interval", rule, found, f"Pass a factor of {problem.factor}, or ask for an error map.")
     if not job.maps(job.output):
         return
-    taken = {os.path.realpath(path) for path in (job.image, job.mask, job.model) if isinstance(path, Path)}
+    taken = {os.path.realpath(path) for path in (*job.inputs.values(), job.model) if path is not None}
     for path in job.outputs[1:]:
         if os.path.realpath(path) in taken:
             raise FileError(
@@ -388,9 +316,9 @@ def check_errors(job: Job) -> None:
                 "is read from, and would be replaced by an error map or an interval",
                 "Choose another output name.",
             )
-    from slir.defaults import shipped_model
+    from slir.kernel.shipped import default_model
 
-    model = load_model(job) or shipped_model(f"upsample{job.whole}" if job.task == "upsample" else job.task)
+    model = load_model(job) or default_model(problem.operator())
     if model.learnt and model.trust is None:
         asked = "an error map" if job.error_map else "an interval"
         remedy = f"slir calibrate adds what it needs to a model; or do not ask for {asked}."
@@ -403,11 +331,11 @@ def load_model(job: Job) -> Any:
         return None
     _check_model(job)
     stat = job.model.stat()
-    return _loaded(job.model, job.device, stat.st_mtime_ns, stat.st_size)
+    return _load_cached(job.model, job.device, stat.st_mtime_ns, stat.st_size)
 
 
 @lru_cache(maxsize=1)
-def _loaded(path: Path, device: str | None, *version: int) -> Any:
+def _load_cached(path: Path, device: str | None, *version: int) -> Any:
     import slir
 
     return slir.load(path, device=device)

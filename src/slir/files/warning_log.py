@@ -52,12 +52,12 @@ def _summed_up(told: Sequence[Warning | str]) -> list[str]:
         if not planes:
             texts.append(text)
             continue
-        others = f" The same holds for {_counted(planes[1:])}." if planes[1:] else ""
+        others = f" The same holds for {_plane_numbers(planes[1:])}." if planes[1:] else ""
         texts.append(f"Plane {planes[0]}: {text}{others}")
     return list(dict.fromkeys(texts))
 
 
-def _counted(planes: Sequence[int]) -> str:
+def _plane_numbers(planes: Sequence[int]) -> str:
     """[1] -> "plane 1", [1, 2, 3, 7] -> "planes 1 to 3 and 7", in which numbers lie as they came: upwards."""
     runs: list[list[int]] = []
     for plane in planes:

@@ -87,14 +87,14 @@ class _Pool:
             try:
                 message = worker.connection.recv()
             except (EOFError, OSError):
-                message = self._died(worker)
+                message = self._report_death(worker)
             if isinstance(message, Report):
                 self.busy.remove(worker)
                 if worker.process.is_alive():
                     self.idle.append(worker)
             yield worker.number, message
 
-    def _died(self, worker: _Worker) -> Report:
+    def _report_death(self, worker: _Worker) -> Report:
         worker.process.join()
         worker.connection.close()
         code = worker.process.exitcode or 0

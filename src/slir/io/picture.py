@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from slir.resampling import enlarged
+from slir.preprocessing.resampling import enlarged_size
 
 #: The most pixels that are decoded at once. Pillow stops at the same number; above it a small file can fill the memory.
 MAX_PIXELS = 178_956_970
@@ -177,7 +177,7 @@ class Head:
         """The same for planes `scale` times as high and as wide."""
         if scale == 1:
             return self
-        return replace(self, size=enlarged(self.size, scale), meta=self.meta.scaled(scale, centred=centred))
+        return replace(self, size=enlarged_size(self.size, scale), meta=self.meta.scaled(scale, centred=centred))
 
 
 def from_interleaved(

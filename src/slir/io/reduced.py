@@ -13,7 +13,7 @@ from slir.io.picture import Picture
 from slir.io.sink import Sink
 from slir.io.source import bounds
 from slir.io.waiting import Waiting
-from slir.resampling import Limits, Reduction, Size, rounded
+from slir.preprocessing.resampling import Limits, Reduction, Size, round_to_type
 
 _ALL = slice(None)
 SIDE = 2048
@@ -73,25 +73,25 @@ class ReducedSink:
         start = self._first
         while self._made < tall:
             new = range(self._made, min(tall, self._made + ROWS))
-            while len(new) and self.reduction.needed(new, height).stop > there:
+            while len(new) and self.reduction.source_range(new, height).stop > there:
                 new = new[:-1]
             if not len(new):
                 break
-            old = self.reduction.needed(new, height)
+            old = self.reduction.source_range(new, height)
             for left in range(0, wide, SIDE):
                 columns = range(left, min(wide, left + SIDE))
-                seen = self.reduction.needed(columns, width)
+                seen = self.reduction.source_range(columns, width)
                 pixels = get(old.start - start, seen.start, len(old), len(seen))
                 self._put(plane, pixels, (new, old, height), (columns, seen, width))
             self._made = new.stop
         rest = range(self._made, tall)
-        self._first = self.reduction.needed(rest, height).start if len(rest) else there
+        self._first = self.reduction.source_range(rest, height).start if len(rest) else there
 
     def _put(
         self, plane: int, pixels: np.ndarray, rows: tuple[range, range, int], cols: tuple[range, range, int]
     ) -> None:
         made = (self.reduction.errors if self.errors else self.reduction.window)(pixels, rows, cols)
-        own = rounded(made, pixels, self.limits)
+        own = round_to_type(made, pixels, self.limits)
         head, channels = self.sink.head, 3 if self.sink.head.colour else 1
         colours = own[..., :channels] if head.colour else own[..., 0]
         alpha = own[..., -1] if head.has_alpha else None

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from slir.compute import rows_that_fit
 from slir.descriptors import dct_basis_on
+from slir.estimator.paper_settings import ROUNDING
 from slir.estimator.state import State
 from slir.model import ImageQuadratic, PatchQuadratic, aggregate
 from slir.patches import PatchGrid
-from slir.recipes import ROUNDING
 
 SIZE, STRIDE = 8, 2
 """Side and stride of the patches."""

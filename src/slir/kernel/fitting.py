@@ -21,13 +21,13 @@ from torch import Tensor
 import slir
 from slir.bank import image_hash
 from slir.compute import pick_device
-from slir.defaults import shipped_kernel
 from slir.errors import InputError
 from slir.estimator.loop import advance, begin
 from slir.estimator.state import State
-from slir.families import Family
 from slir.kernel.cell_ridge import SIZE, STRIDE, CellRidgeStage, Cells, cell_features, features, k_means
+from slir.kernel.degradations import Family
 from slir.kernel.ridge import Sums, fit_cell_ridge
+from slir.kernel.shipped import shipped_kernel
 from slir.kernel.stage import KernelStage
 from slir.model import Model
 from slir.patches import PatchGrid

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from slir.kernel.stage import mirrored
+from slir.kernel.stage import pad_by_mirror
 
 CELL = 8
 """Side of the squares of pixels for which one level is told."""
@@ -71,4 +71,4 @@ class NoiseNetwork(nn.Module):
     @torch.no_grad()
     def cells(self, planes: Tensor) -> Tensor:
         """The level in squares of 8×8 pixels, of channels of any size: (C, H, W) -> (C, ⌈H/8⌉, ⌈W/8⌉)."""
-        return self(mirrored(planes))[0]
+        return self(pad_by_mirror(planes))[0]

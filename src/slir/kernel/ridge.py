@@ -92,16 +92,16 @@ class CellSums:
 
     def common(self, lam: float) -> Tensor:
         """W₀ (d, k)."""
-        return _solve(_ridged(self.outer.sum(0), lam), self.cross.sum(0))
+        return _solve(_add_ridge(self.outer.sum(0), lam), self.cross.sum(0))
 
     def maps(self, lam: float, tau: float) -> Tensor:
         """W_c of every cell, (C, d, k)."""
         common = self.common(lam)
-        typical = _ridged(self.outer.sum(0), lam) / self.pairs.sum()  # F
+        typical = _add_ridge(self.outer.sum(0), lam) / self.pairs.sum()  # F
         energy = self.outer.diagonal(dim1=-2, dim2=-1).sum(-1) / self.pairs.clamp(min=1)
         # A cell without pairs has no energy; any positive weight then gives it the common map.
         weight = (tau * energy / typical.trace()).clamp(min=1e-6)[:, None, None]
-        maps = _solve(_ridged(self.outer, ROUNDING) + weight * typical, self.cross + weight * (typical @ common))
+        maps = _solve(_add_ridge(self.outer, ROUNDING) + weight * typical, self.cross + weight * (typical @ common))
         return maps.contiguous()  # row by row, as a file holds them, so that products round alike
 
     def loss(self, maps: Tensor) -> float:
@@ -116,11 +116,11 @@ def _solve(matrix: Tensor, rhs: Tensor) -> Tensor:
     more = ROUNDING
     while bool(failed.any()):
         more *= 10
-        factor, failed = torch.linalg.cholesky_ex(_ridged(matrix, more))
+        factor, failed = torch.linalg.cholesky_ex(_add_ridge(matrix, more))
     return torch.cholesky_solve(rhs, factor)
 
 
-def _ridged(outer: Tensor, lam: float) -> Tensor:
+def _add_ridge(outer: Tensor, lam: float) -> Tensor:
     """S + λD, and a trace more for features that are always zero."""
     diagonal = outer.diagonal(dim1=-2, dim2=-1)
     return outer + torch.diag_embed(lam * diagonal + 1e-12 * diagonal.mean(-1, keepdim=True) + 1e-30)

@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from slir.estimator.paper_settings import ROUNDING
 from slir.estimator.state import State
 from slir.kernel.network import MULTIPLE, PATCH, STRIDE, KernelNetwork
 from slir.model import ImageQuadratic
 from slir.operators import Blur, Downsample
 from slir.operators.convolution import inverse_on_torus
 from slir.patches import PatchGrid
-from slir.recipes import ROUNDING
 from slir.trust.spread import box
 
 STAGES = 5
@@ -76,9 +76,9 @@ class KernelStage:
         """The level before single pixels are considered, of the noisiest channel of each image."""
         sigma = torch.as_tensor(state.sigma)
         return (
-            scheduled(self.share, sigma.amax(-3, keepdim=True))
+            scheduled_level(self.share, sigma.amax(-3, keepdim=True))
             if sigma.ndim > 3
-            else float(scheduled(self.share, sigma.max()))
+            else float(scheduled_level(self.share, sigma.max()))
         )
 
     def z_update(
@@ -94,7 +94,7 @@ class KernelStage:
         x: (H, W), channels (C, H, W), or several pictures (N, C, H, W).
         """
         shape = state.x.shape
-        x, trunk = mirrored(state.x), self.network.trunk(*self.planes(state))
+        x, trunk = pad_by_mirror(state.x), self.network.trunk(*self.planes(state))
 
         def unframed(image: Tensor) -> Tensor:
             return image[..., : shape[-2], : shape[-1]].reshape(shape)
@@ -118,7 +118,7 @@ class KernelStage:
         limited = [torch.minimum(state.x, limit), torch.minimum(state.z, limit)]
         limited.append(self.residual(state).clamp(-limit, limit))
         levels = [level.expand(state.x.shape), torch.zeros_like(state.x)]
-        return [mirrored(plane) for plane in (*limited, *(levels if state.white else reversed(levels)))]
+        return [pad_by_mirror(plane) for plane in (*limited, *(levels if state.white else reversed(levels)))]
 
     @torch.no_grad()
     def residual(self, state: State) -> Tensor:
@@ -164,7 +164,7 @@ class KernelStage:
         return replace(self, network=moved[id(self.network)])
 
 
-def scheduled(share: float, sigma: float | Tensor) -> Tensor:
+def scheduled_level(share: float, sigma: float | Tensor) -> Tensor:
     """The noise level of x at a stage, falling geometrically from the first to the noise's own."""
     last = torch.as_tensor(sigma).clamp(min=LAST_LEVEL)
     return FIRST_LEVEL ** (1 - share) * last**share
@@ -172,10 +172,10 @@ def scheduled(share: float, sigma: float | Tensor) -> Tensor:
 
 def ridge(share: float, sigma: float | Tensor) -> Tensor:
     """λσ²/level², the weight of z in the x-update before a stage."""
-    return DATA_WEIGHT * (torch.as_tensor(sigma).clamp(min=ROUNDING) / scheduled(share, sigma)) ** 2
+    return DATA_WEIGHT * (torch.as_tensor(sigma).clamp(min=ROUNDING) / scheduled_level(share, sigma)) ** 2
 
 
-def mirrored(image: Tensor) -> Tensor:
+def pad_by_mirror(image: Tensor) -> Tensor:
     """(N, C, H', W'), mirrored until both sides are multiples of 8, channels last. C is 3 where there are so many
     channels, else 1."""
     channels = 3 if image.ndim > 2 and image.shape[-3] == 3 else 1

@@ -14,6 +14,9 @@ from slir.operators.mosaic import ColourFilterArray
 from slir.operators.stack import Stack
 from slir.operators.varying import VaryingBlur
 
+KINDS: dict[str, type[Operator]] = {"identity": Identity, "blur": Blur, "downsample": Downsample, "mask": Mask}
+"""Operators with a task of their own, by the kind that `describe` gives."""
+
 __all__ = [
     "Operator",
     "adjoint_error",

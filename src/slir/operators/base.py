@@ -50,6 +50,21 @@ class Operator(ABC):
     scale: int = 1
     """How many pixels of x a pixel of y stands for, along each axis."""
 
+    task: str = "other"
+    """The task that undoes it."""
+
+    is_identity: bool = False
+    """Whether B = I."""
+
+    keeps_constants: bool = False
+    """Whether an image of one value is seen as that value, wherever it is seen."""
+
+    missing: Tensor | None = None
+    """(h, w) bool, true where y shows nothing of x; None where it shows something everywhere."""
+
+    psf: Tensor | None = None
+    """What one bright pixel becomes, where it is the same for all."""
+
     recordable: bool = False
     """Whether, on a GPU, applying B or its inverse hint once more only launches the same work once more."""
 
@@ -119,6 +134,16 @@ class Operator(ABC):
     def diagonal_like(self, x: Tensor) -> Tensor | None:
         """BᵀB where it is diagonal, for images like x: its diagonal, (*x_planes, H, W)."""
         return self.normal_diagonal(x.new_ones(*self.y_planes, *self.y_shape((x.shape[-2], x.shape[-1]))))
+
+    @property
+    def shows_picture(self) -> bool:
+        """Whether y looks like a picture, so that its noise can be told from it."""
+        return self.keeps_constants and self.missing is None
+
+    @property
+    def calibration(self) -> str:
+        """The name under which the errors of a learnt kernel are calibrated. Any linear map is undone as a blur is."""
+        return "denoise" if self.observes_pixels else "deblur"
 
     def constants(self) -> list[Tensor]:
         """What a recording of B reads besides its input, and so has to keep."""

@@ -40,6 +40,9 @@ class Blur(Operator):
 
     recordable = True
     shareable = True
+    task = "deblur"
+    keeps_constants = True
+    psf: Tensor
 
     def __init__(self, psf: Tensor | np.ndarray, border: Border = "unknown"):
         self.psf = checked_psf(psf)

@@ -68,6 +68,8 @@ class Downsample(Operator):
 
     recordable = True
     shareable = True
+    task = "upsample"
+    keeps_constants = True
 
     def __init__(
         self, factor: int, antialias: Antialias = "bicubic", *, phase: int | None = None, border: Border = "reflect"
@@ -89,6 +91,10 @@ class Downsample(Operator):
         self.convolution = Convolution(self.kernel, border)
         self.lines = lines_of(self.kernel, self.factor, self.phase, circular=border == "circular")
         self.reach = max(self.kernel.shape) - 1 + self.factor
+
+    @property
+    def calibration(self) -> str:
+        return f"upsample{self.factor}" if self.factor > 1 else super().calibration
 
     def y_shape(self, x_shape: Shape) -> Shape:
         height, width = x_shape

@@ -14,6 +14,8 @@ class Identity(Operator):
 
     reach = 0
     shareable = True
+    task = calibration = "denoise"
+    is_identity = keeps_constants = True
 
     observes_pixels = True
 

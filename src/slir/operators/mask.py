@@ -23,6 +23,9 @@ class Mask(Operator):
     reach = 0
     recordable = True
     shareable = True
+    task = calibration = "inpaint"
+    keeps_constants = True
+    missing: Tensor
 
     def __init__(self, missing: Tensor | np.ndarray):
         missing = torch.as_tensor(missing if isinstance(missing, Tensor) else to_numpy(missing, "mask"))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from slir.compute import to_numpy
 from slir.errors import InputError, SlirWarning
-from slir.resampling import Resize
+from slir.preprocessing.resampling import Resize
 
 GREY = (0.299, 0.587, 0.114)
 """Weights of R, G, B in the grey picture that banks are learnt from."""

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from slir.compute import memory_for_tiles, retry_on_oom
-from slir.defaults import default_model
 from slir.errors import InputError, SlirError
 from slir.estimator.loop import Restoration, restore
 from slir.estimator.start import observed_pixels
 from slir.estimator.tiling import KERNEL_HELD, restore_tiled
+from slir.kernel.shipped import default_model
 from slir.model import Model
 from slir.operators import Diagonal, Identity, Operator
 from slir.preprocessing import colour

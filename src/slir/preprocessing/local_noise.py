@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from slir.defaults import shipped_kernel
 from slir.kernel.noise_level import CELL
-from slir.kernel.stage import mirrored
+from slir.kernel.shipped import shipped_kernel
+from slir.kernel.stage import pad_by_mirror
 from slir.trust.spread import box
 
 NOT_WHITE = 2.0
@@ -112,7 +112,7 @@ def find_noise(planes: list[Tensor], white: Sequence[float], *, colours: bool) -
 
 def noise_curve(plane: Tensor, cells: Tensor) -> NoiseCurve:
     """The curve of a plane (H, W) from the levels in its squares (⌈H/8⌉, ⌈W/8⌉)."""
-    light, level = F.avg_pool2d(mirrored(plane), CELL)[0, 0].flatten(), cells.flatten()
+    light, level = F.avg_pool2d(pad_by_mirror(plane), CELL)[0, 0].flatten(), cells.flatten()
     order = light.argsort(stable=True)
     nodes: list[tuple[float, float]] = []
     for part in order.chunk(max(1, min(BINS, len(order) // FEWEST))):

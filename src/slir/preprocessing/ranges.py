@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from slir.operators import Blur, Downsample, Identity, Mask, Operator
+from slir.operators import Operator
 from slir.preprocessing.arrays import Canvas
 
 Groups = tuple[tuple[int, ...], ...]
@@ -46,7 +46,7 @@ PIXELS = 2**16
 
 def stretchable(operator: Operator, dtype: np.dtype) -> bool:
     """Whether a picture may be stretched: B leaves constants as they are, and there is room between integers."""
-    return isinstance(operator, Identity | Blur | Downsample | Mask) and dtype.itemsize > 1
+    return operator.keeps_constants and dtype.itemsize > 1
 
 
 def black_at_zero(frame: Canvas) -> Canvas:
@@ -56,7 +56,7 @@ def black_at_zero(frame: Canvas) -> Canvas:
     return replace(frame, ranges=tuple((0.0, high) for _, high in frame.ranges))
 
 
-def stretched(
+def stretch_range(
     frame: Canvas, array: np.ndarray, operator: Operator, sigma: float | None, groups: Groups, *, black: bool
 ) -> Canvas:
     """The canvas with the part of the range that `array` fills, where that is little.
@@ -66,7 +66,7 @@ def stretched(
     """
     if not stretchable(operator, array.dtype):
         return frame
-    known = _known(array, operator)
+    known = _known_pixels(array, operator)
     ranges = list(frame.ranges)
     for group in groups:
         values = known if frame.channel_axis is None else known[..., group]
@@ -131,12 +131,12 @@ def camera_offset(frame: Canvas, array: np.ndarray, quiet: Sequence[bool]) -> li
 
 def _reach(operator: Operator) -> float:
     """How far away, counted in what is left of the range, a pixel may lie."""
-    return OUTLYING if isinstance(operator, Blur | Downsample) else np.inf
+    return OUTLYING if operator.reach > 0 else np.inf
 
 
-def _known(array: np.ndarray, operator: Operator) -> np.ndarray:
+def _known_pixels(array: np.ndarray, operator: Operator) -> np.ndarray:
     """The pixels that a mask leaves, (n,) or (n, C); all of them elsewhere."""
-    if isinstance(operator, Mask) and operator.missing.shape == array.shape[:2]:
+    if operator.missing is not None and operator.missing.shape == array.shape[:2]:
         return array[~operator.missing.cpu().numpy()]
     return array
 

@@ -12,21 +12,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slir.defaults import default_model
 from slir.errors import InputError, SlirError, SlirWarning, is_finite
 from slir.estimator.loop import Restoration
-from slir.families import task_of
+from slir.estimator.paper_settings import ROUNDING
+from slir.kernel.shipped import default_model
 from slir.model import Model
 from slir.noise import estimate_poisson_gaussian, estimate_sigma
-from slir.operators import Identity, Mask, Operator
+from slir.operators import Mask, Operator
 from slir.preprocessing import colour
 from slir.preprocessing.amount import ALL, Amount
 from slir.preprocessing.arrays import Canvas
 from slir.preprocessing.local_noise import NoiseFound, find_noise
-from slir.preprocessing.ranges import Groups, black_at_zero, camera_offset, far_away, stretched
+from slir.preprocessing.ranges import Groups, black_at_zero, camera_offset, far_away, stretch_range
 from slir.preprocessing.stabilise import Evened, Stabiliser
-from slir.recipes import ROUNDING
-from slir.trust.forward import NOISE_OFF, UNEXPLAINED, ForwardCheck, judge, unexplained
+from slir.trust.forward import NOISE_OFF, UNEXPLAINED, ForwardCheck, judge, unexplained_words
 
 POISSON_GAUSSIAN = "poisson-gaussian"
 
@@ -78,7 +77,7 @@ class Treatment:
 
     def leaves(self, operator: Operator) -> bool:
         """Whether there is nothing to do: no noise, and nothing else between y and x."""
-        return isinstance(operator, Identity) and not self.evened and not any(self.sigmas)
+        return operator.is_identity and not self.evened and not any(self.sigmas)
 
     def model_for(self, operator: Operator, device: torch.device) -> Model:
         """The model that restores an operator's planes, on a device."""
@@ -115,15 +114,15 @@ class Treatment:
 
         More noise than σ says is told by `decide`. Less is no mistake: a larger σ smooths more.
         """
-        denoising = isinstance(operator, Identity)
+        denoising = operator.is_identity
         if check is not None:
             return [text for fault, text in check.faults.items() if fault not in ("sigma too small", "sigma too large")]
         for sigma, residual, span in zip(self.sigmas, restored.residuals, spans):
             if not denoising and residual**2 > UNEXPLAINED * max(sigma, 4 * ROUNDING) ** 2:
-                return [unexplained(residual * span, sigma * span, estimated=self.estimated)]
+                return [unexplained_words(residual * span, sigma * span, estimated=self.estimated)]
         return []
 
-    def prepared(self, planes: list[Tensor]) -> list[Tensor]:
+    def prepare(self, planes: list[Tensor]) -> list[Tensor]:
         """Channels with stabilised variance; as they are where that is not asked for."""
         return [even.forward(plane) for even, plane in zip(self.evened, planes)] if self.evened else list(planes)
 
@@ -140,15 +139,15 @@ class Treatment:
 
     def restore(self, planes: list[Tensor], operator: Operator, one: One) -> Restored:
         """All planes, each by `one(plane, model, sigma, number)`."""
-        came, planes, outcomes = planes, self.prepared(planes), []
+        came, planes, outcomes = planes, self.prepare(planes), []
         if self.grey and same(planes[:3]):
             once = one(planes[0], self.model_for(operator, planes[0].device), self.noise_of(0), 0)
             outcomes += [once] * 3
-        elif self.joint and (any(self.sigmas[:3]) or not isinstance(operator, Identity)):
+        elif self.joint and (any(self.sigmas[:3]) or not operator.is_identity):
             model = self.model_for(operator, planes[0].device)
             outcomes += one(torch.stack(planes[:3]), model, self.noise_of(0, 3), 0).channels()
         for number, plane in list(enumerate(planes))[len(outcomes) :]:
-            if self.sigmas[number] == 0 and isinstance(operator, Identity):  # one of several that has no noise
+            if self.sigmas[number] == 0 and operator.is_identity:  # one of several that has no noise
                 outcomes.append(Restoration(plane, residual=0.0, error=torch.zeros_like(plane)))
                 continue
             outcomes.append(one(plane, self.model_for(operator, plane.device), self.noise_of(number), number))
@@ -192,12 +191,12 @@ def settle(
     sigma: in pixel values. blind: whether nothing is known of any pixel. A model that is given was made for a range, so
     that nothing is stretched then.
     """
-    told = _told(sigma, frame.spans[0])
+    told = _sigma_number(sigma, frame.spans[0])
     black = sigma == POISSON_GAUSSIAN
     frame = black_at_zero(frame) if black else frame
     seen, shown = _sampled_array(array, frame.channel_axis), operator
-    if isinstance(operator, Mask) and not blind:
-        missing = sampled([operator.missing])[0]
+    if operator.missing is not None and not blind:
+        missing = sample_planes([operator.missing])[0]
         blind = bool(missing.all())
         shown = operator if blind else Mask(missing)
 
@@ -205,7 +204,7 @@ def settle(
         """The canvas, and the sample's planes on it."""
         own = frame
         if model is None and not blind:
-            own = stretched(frame, seen, shown, told, groups, black=black)
+            own = stretch_range(frame, seen, shown, told, groups, black=black)
         flat = replace(own, channel_axis=None if frame.channel_axis is None else -1)
         return own, flat.planes(seen, device)
 
@@ -219,7 +218,7 @@ def settle(
     if groups != together and model is None:  # what is restored by itself has a range of its own
         own, planes = fitted(groups)
         treatment = decide(planes, shown, sigma, own.spans, model, colours=colours)
-    if told is not None and told > 0 and not isinstance(operator, Mask):
+    if told is not None and told > 0 and operator.shows_picture:
         _check_noise(planes, treatment.sigmas, own.spans)
     noise = [even.stabiliser for even in treatment.evened]
     quiet = [own.gain > 0 and own.variance <= ROUNDING**2 for own in noise]
@@ -242,7 +241,7 @@ def decide(
 ) -> Treatment:
     """How to treat planes with values in [0, 1], or a sample of them. sigma: in units of which a span is the range.
     colours: whether the first three are, where that is known."""
-    evened = _evened(sigma, planes, operator)
+    evened = _stabilise_planes(sigma, planes, operator)
     if evened:
         planes = [even.forward(plane) for even, plane in zip(evened, planes)]
     sigmas = tuple(even.sigma for even in evened) if evened else _sigmas(sigma, planes, spans)
@@ -255,7 +254,7 @@ def decide(
         colours = several and colour.alike(without_holes(planes[:3], operator), sigmas[:3])
     grey = colours and same(planes[:3])
     found = None
-    if sigma == "auto" and model is None and isinstance(operator, Identity):
+    if sigma == "auto" and model is None and operator.is_identity:
         found = find_noise(planes, sigmas, colours=colours and not grey)
         sigmas = sigmas if found is None else found.levels
     return Treatment(sigmas, evened, colours, grey, model, estimated=isinstance(sigma, str), noise=found)
@@ -268,7 +267,7 @@ def same(planes: Sequence[Tensor]) -> bool:
 
 def without_holes(planes: list[Tensor], operator: Operator) -> list[Tensor]:
     """Planes with their holes filled in, as these would be edges that all of them share."""
-    if not isinstance(operator, Mask) or operator.missing.shape != planes[0].shape:
+    if operator.missing is None or operator.missing.shape != planes[0].shape:
         return planes
     return [operator.guess(plane) for plane in planes]
 
@@ -288,7 +287,7 @@ def check_model(model: Model, operator: Operator, sigmas: tuple[float, ...], spa
     warns of another."""
     learnt = model.made_for.get("family", model.made_for)
     its, ours = learnt.get("operator", {}), operator.describe()
-    task, asked_for = learnt.get("kind"), task_of(operator)
+    task, asked_for = learnt.get("kind"), operator.task
     if its.get("kind", ours["kind"]) != ours["kind"] or (task not in (None, asked_for) and asked_for != "other"):
         remedy = "Fit one with slir.fit(images, task=...) or slir.fit(images, operator=...), or pass none."
         raise InputError(
@@ -297,7 +296,7 @@ def check_model(model: Model, operator: Operator, sigmas: tuple[float, ...], spa
     if learnt.get("factor", operator.scale) != operator.scale:
         remedy = f"Fit one with slir.fit(images, task='upsample', factor={operator.scale})."
         raise InputError("model", f"be learnt for the factor {operator.scale}", f"for {learnt['factor']}", remedy)
-    if ours["kind"] != "mask" and its and its != ours:
+    if operator.missing is None and its and its != ours:
         advice = "The model was learnt for another PSF, filter or border than the one given; fit one for this."
         warnings.warn(advice, SlirWarning, stacklevel=7)
     own, asked = learnt.get("sigma"), max(sigmas)
@@ -320,7 +319,7 @@ def sample(shape: tuple[int, int]) -> list[tuple[slice, slice]]:
     return [(rows, cols) for rows in axes[0] for cols in axes[1]]
 
 
-def sampled(planes: list[Tensor]) -> list[Tensor]:
+def sample_planes(planes: list[Tensor]) -> list[Tensor]:
     """The sample of planes that are in memory, its windows one below the other."""
     windows = sample((planes[0].shape[0], planes[0].shape[1]))
     return planes if len(windows) == 1 else [torch.cat([plane[window] for window in windows]) for plane in planes]
@@ -333,11 +332,11 @@ def _sampled_array(array: np.ndarray, channel_axis: int | None) -> np.ndarray:
     return moved if len(windows) == 1 else np.concatenate([moved[window] for window in windows])
 
 
-def _evened(sigma: float | str, planes: list[Tensor], operator: Operator) -> tuple[Evened, ...]:
+def _stabilise_planes(sigma: float | str, planes: list[Tensor], operator: Operator) -> tuple[Evened, ...]:
     """How to even out the noise of each plane, where that is asked for."""
     if sigma != POISSON_GAUSSIAN:
         return ()
-    if not isinstance(operator, Identity):
+    if not operator.is_identity:
         remedy = f"Denoise first with sigma={POISSON_GAUSSIAN!r}, then restore with a third of the sigma found there."
         raise InputError("sigma", "be 'auto' or a number, except to denoise", repr(sigma), remedy)
     found = [estimate_poisson_gaussian(plane) for plane in planes]
@@ -346,13 +345,13 @@ def _evened(sigma: float | str, planes: list[Tensor], operator: Operator) -> tup
 
 def _sigmas(sigma: float | str, planes: list[Tensor], spans: Sequence[float]) -> tuple[float, ...]:
     """σ of each plane on the scale where the range is 1."""
-    told = _told(sigma, max(spans))
+    told = _sigma_number(sigma, max(spans))
     if told is None:
         return tuple(estimate_sigma(plane) for plane in planes)
     return tuple(told / span for span in spans)
 
 
-def _told(sigma: float | str, span: float) -> float | None:
+def _sigma_number(sigma: float | str, span: float) -> float | None:
     """σ in pixel values where it is a number, after the checks that users need."""
     if isinstance(sigma, str):
         if sigma not in ("auto", POISSON_GAUSSIAN):

@@ -1,7 +1,7 @@
 """A plane restored by windows: what is decided once about all of it, and what is done to each window.
 
-Files that are larger than memory (`slir.files.streams`), arrays of Dask and clusters (`slir.cluster`) share these two
-steps, so that they give the same pixels.
+Large files (`slir.files.restore_file`), arrays of Dask and clusters (`slir.cluster`) share these two steps, so that
+they give the same pixels.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from slir.compute import retry_on_oom
 from slir.estimator.loop import Restoration, restore
 from slir.model import Model
 from slir.operators import Mask, Operator
-from slir.outcome import SILENT, Outlook, Uncertainty
 from slir.preprocessing.arrays import Canvas, DataRange, canvas, check_filled
 from slir.preprocessing.treatment import Restored, Treatment, settle
+from slir.result import SILENT, Outlook, Uncertainty
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class Decision:
 
     def light(self) -> Decision:
         """The same to be sent around: without the model, and without the sample's mask."""
-        operator = Mask(np.zeros((1, 1), bool)) if isinstance(self.operator, Mask) else self.operator
+        operator = Mask(np.zeros((1, 1), bool)) if self.operator.missing is not None else self.operator
         return replace(self, operator=operator, treatment=replace(self.treatment, model=None))
 
     def with_model(self, model: Model | None) -> Decision:
@@ -98,7 +98,7 @@ def restore_window(
 ) -> RestoredWindow:
     """A window (h, w), or with channels last, seen through its own `operator`. level: of intervals."""
     frame, planes = _planes(pixels, decision, data_range, channel_axis, device)
-    restored = _restored(planes, operator, decision, generator, errors=errors)
+    restored = _restore_planes(planes, operator, decision, generator, errors=errors)
     found = np.array([restored.sigmas, restored.residuals]) * frame.spans
     image = np.asarray(frame.image(restored.planes))
     if not errors:
@@ -116,7 +116,7 @@ def _planes(
     return frame, frame.planes(array, device)
 
 
-def _restored(
+def _restore_planes(
     planes: list[Tensor], operator: Operator, decision: Decision, generator: torch.Generator | None, *, errors: bool
 ) -> Restored:
     shape = (planes[0].shape[0], planes[0].shape[1])

@@ -39,16 +39,16 @@ def solve_bordered(blur: Convolution, rhs: Tensor, ridge: float, *, target: floa
     inverse = 1 / (torus.power + ridge)  # P
     hidden = 1 - torus.seen
 
-    def filtered(v: Tensor, gains: Tensor) -> Tensor:
+    def apply_filter(v: Tensor, gains: Tensor) -> Tensor:
         return irfft2(rfft2(v) * gains, s=torus.shape).mul_(hidden)
 
     kept, lost = ridge * inverse, 1 / (ridge * inverse)
     estimate = rfft2(rhs, s=torus.shape) * inverse  # of x, its transform
     blurred = irfft2(estimate * torus.spectrum, s=torus.shape).mul_(hidden)
     found = cg(
-        lambda v: filtered(v, kept),
+        lambda v: apply_filter(v, kept),
         blurred,
-        precondition=lambda v: filtered(v, lost),
+        precondition=lambda v: apply_filter(v, lost),
         target=target,
         max_steps=max_steps - 1,
     )

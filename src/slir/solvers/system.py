@@ -69,12 +69,12 @@ class System:
             if start is not None and residual is None:
                 residual = rhs - self.apply(start)
             target = tol * float(rhs.norm()) if target is None else target
-            return self._bordered(rhs, start, residual, ridge, target, max_steps)
+            return self._solve_bordered(rhs, start, residual, ridge, target, max_steps)
         hint = self.preconditioner(rhs)
         stop: dict[str, Any] = {"tol": tol, "target": target, "max_steps": max_steps}
         if rhs.device.type != "cuda" or not self.operator.recordable or max_steps < 2 * LOOK:
             return cg(self.apply, rhs, start=start, residual=residual, precondition=hint, **stop)
-        found = _recorded(self, hint, rhs).restart(self, hint, rhs).solve(rhs, start, residual, **stop)
+        found = _operator_recording(self, hint, rhs).restart(self, hint, rhs).solve(rhs, start, residual, **stop)
         return replace(found, value=found.value.clone())
 
     def _ridge(self, like: Tensor) -> float:
@@ -87,7 +87,7 @@ class System:
             least, most = (float(value) for value in self.diagonal.aminmax())
         return float(least) / self.gamma if least == most else 0.0
 
-    def _bordered(
+    def _solve_bordered(
         self, rhs: Tensor, start: Tensor | None, residual: Tensor | None, ridge: float, target: float, max_steps: int
     ) -> Solution:
         """From the start, what is missing to the solution."""
@@ -197,7 +197,7 @@ def _tensors(system: System, hint: Preconditioner | None) -> list[Any]:
     return [part for part in parts if not _absent(part)]
 
 
-def _recorded(system: System, hint: Preconditioner | None, rhs: Tensor) -> _Recorded:
+def _operator_recording(system: System, hint: Preconditioner | None, rhs: Tensor) -> _Recorded:
     """The operator's recording for systems of this kind."""
     kept: dict[tuple, _Recorded] = system.operator.__dict__.setdefault("_recordings", {})
     spread = isinstance(system.diagonal, Tensor)

@@ -188,7 +188,7 @@ def _solve_block(
             rows, x, z, stepped, move = (one[moving] for one in (rows, x, z, stepped, move))
             scale, last, left, missed, bold = (one[moving] for one in (scale, last, left, missed, bold))
         step += 1
-        target, doubt, free = _stepped(pulls, x, beta, z, bold, peaked)
+        target, doubt, free = _step(pulls, x, beta, z, bold, peaked)
         change = target - z
         size = torch.linalg.vector_norm(change, dim=1)
         ratio = (size / last.clamp_min(tiny)).clamp_max_(1 - 1e-6)
@@ -202,9 +202,7 @@ def _solve_block(
         stepped, move, last = target, change, size
 
 
-def _stepped(
-    pulls: Pulls, x: Tensor, beta: float, z: Tensor, bold: Tensor, peaked: bool
-) -> tuple[Tensor, Tensor, Tensor]:
+def _step(pulls: Pulls, x: Tensor, beta: float, z: Tensor, bold: Tensor, peaked: bool) -> tuple[Tensor, Tensor, Tensor]:
     """The result g of a step from z (c, k); r (c,); and whether it is free, that is not held by a patch (c,)."""
     sums, tiny = pulls.at(z, peaked=peaked), torch.finfo(z.dtype).tiny
     stiff, room = beta + sums.stiffness, sums.stiffness

@@ -7,7 +7,7 @@ import torch
 
 from slir.errors import InputError
 from slir.model import Prior
-from slir.theory.correlation import Correlation, kernel_of, mean_within, pooled
+from slir.theory.correlation import Correlation, kernel_of, mean_within, pool
 
 
 @torch.no_grad()
@@ -39,7 +39,7 @@ def prior_correlation(prior: Prior, *, centres: int = 2048) -> Correlation:
     if len(drawn) < 2:
         remedy = "Pass images to measure q on."
         raise InputError("the bank", "hold patches of at least two images", f"of {len(drawn)}", remedy)
-    return pooled(kernel, drawn, np.array(within), np.array(counts, dtype=float))
+    return pool(kernel, drawn, np.array(within), np.array(counts, dtype=float))
 
 
 def _firsts(group: torch.Tensor) -> torch.Tensor:

@@ -93,7 +93,7 @@ def patch_correlation(
         some = descriptor.of_patches(patches[chosen])
         within[i] = mean_within(kernel, some, descriptor.of_patches(patches[met]), chosen, met, whole=len(patches))
         drawn.append(some)
-    return pooled(kernel, drawn, within, counts)
+    return pool(kernel, drawn, within, counts)
 
 
 def _draw(patches: Tensor, count: int | None, generator: torch.Generator) -> Tensor:
@@ -116,7 +116,7 @@ def mean_within(kernel: Kernel, some: Tensor, others: Tensor, chosen: Tensor, me
     return 1 + (whole - 1) * (total - same) / max(len(some) * len(others) - same, 1)
 
 
-def pooled(kernel: Kernel, drawn: Sequence[Tensor], within: np.ndarray, counts: np.ndarray) -> Correlation:
+def pool(kernel: Kernel, drawn: Sequence[Tensor], within: np.ndarray, counts: np.ndarray) -> Correlation:
     """q from what images have within, and the features drawn from each, which meet those of the others."""
     n = len(drawn)
     between = np.zeros((n, n))  # means over p and p' of k(y_p, y'_p')², symmetric, the diagonal left out

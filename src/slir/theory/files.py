@@ -76,7 +76,7 @@ def _by_patches(report: Report, curves: Curves) -> np.ndarray:
     m = np.geomspace(curves.m[0], curves.m[-1], 60)
     series, count = [], len(curves.n)
     for i, n in enumerate(curves.n):
-        series += _measured(report, _images(n), curves.m, m, n, (i, count), *_root(curves, (i, slice(None))))
+        series += _measured_series(report, _images(n), curves.m, m, n, (i, count), *_root(curves, (i, slice(None))))
     series.append(_theirs(report, m, curves.n[-1], f"the bound's rate,\n{_images(curves.n[-1])}"))
     x = Axis("patches in the bank (m)", ticks=curves.m)
     title = "More patches of the same images"
@@ -87,7 +87,7 @@ def _by_images(report: Report, curves: Curves) -> np.ndarray:
     n = np.geomspace(curves.n[0], curves.n[-1], 60)
     series, count = [], len(curves.m)
     for j, m in enumerate(curves.m):
-        series += _measured(report, f"{m} patches", curves.n, m, n, (j, count), *_root(curves, (slice(None), j)))
+        series += _measured_series(report, f"{m} patches", curves.n, m, n, (j, count), *_root(curves, (slice(None), j)))
     series.append(_theirs(report, curves.m[-1], n, f"the bound's rate,\n{curves.m[-1]} patches"))
     x = Axis("images that they are from (n)", ticks=curves.n)
     return line_chart(
@@ -101,7 +101,7 @@ def _root(curves: Curves, part: Any) -> tuple[np.ndarray, np.ndarray]:
     return 100 * root, 100 * curves.paired_error[part] / (2 * root)
 
 
-def _measured(
+def _measured_series(
     report: Report, label: str, at: Any, m: Any, n: Any, place: tuple[int, int], values: np.ndarray, bars: np.ndarray
 ) -> list[Series]:
     """The law that fits, as a line, below what was measured, as points. place: which of how many curves this is."""

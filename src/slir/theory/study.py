@@ -12,13 +12,13 @@ from torch import Tensor
 from slir.bank import image_hash
 from slir.descriptors import DctDescriptor
 from slir.errors import InputError
-from slir.families import family_from, task_of
+from slir.estimator.paper_settings import recipe
 from slir.fitting import checked_sigma
+from slir.kernel.degradations import family_from
 from slir.losses import Squared
 from slir.model import Model, Prior, Stage
 from slir.operators import Downsample, Identity, Mask, Operator
 from slir.preprocessing.arrays import grey_plane
-from slir.recipes import recipe
 from slir.theory import bounds
 from slir.theory.banks import prior_correlation
 from slir.theory.correlation import Correlation, bank_correlation, first_estimates, kernel_of, patch_correlation
@@ -107,7 +107,7 @@ def report(
     if len(curves.n) == 1:
         notes.append("Two images cannot tell what more images would bring; three are the least.")
     return Report(
-        task=task_of(operator),
+        task=operator.task,
         operator=operator.describe(),
         sigma=sigma,
         size=size,
@@ -183,7 +183,7 @@ def _number(lam: float | str | None, theorem: float) -> float | None:
 
 def _planes(images: Sequence[np.ndarray | Tensor] | None) -> list[Tensor]:
     if images is None:
-        from slir.defaults import training_pictures
+        from slir.kernel.shipped import training_pictures
 
         return training_pictures()
     if not len(images):
@@ -202,7 +202,7 @@ def _images(prior: Prior) -> int:
 
 
 def _facts(model: Model | None) -> dict[str, Any] | None:
-    from slir.files.about import model_facts  # which knows of files, unlike all of this
+    from slir.files.inspect import model_facts  # which knows of files, unlike all of this
 
     return None if model is None else model_facts(model)
 

@@ -36,7 +36,7 @@ def text(report: Report) -> str:
     parts = [_model(report), _constants(report), _errors(report), _laws(report)]
     if report.notes:
         parts.append("Notes\n" + "\n".join(f"  {note}" for note in report.notes))
-    parts.append("Advice\n" + _wrapped(advice(report)))
+    parts.append("Advice\n" + _wrap(advice(report)))
     return "\n\n".join(part for part in parts if part)
 
 
@@ -120,7 +120,7 @@ def _constants(report: Report) -> str:
     error = "" if math.isnan(found.error) else f" ± {found.error:.3g}"
     printed = "" if report.c_printed is None else f"; the paper prints {report.c_printed:.3g}"
     nothing = "; nothing better is known for this operator" if report.c_printed is None and report.c == 1 else ""
-    used = _used(report)
+    used = _used_words(report)
     rows = [
         ("q", f"{found.q:.4g}{error}: how much patches of one image have in common, from 0 to |P|"),
         ("|P|", f"{found.patches:.0f} patches an image, on average over {found.images} images"),
@@ -131,7 +131,7 @@ def _constants(report: Report) -> str:
     return f"The theory's constants: {what}{sigma}, patches of {report.size}×{report.size}\n" + _rows(rows)
 
 
-def _used(report: Report) -> str:
+def _used_words(report: Report) -> str:
     used = {} if report.curves is None else report.curves.weights
     return f"; {used['lam']:.3g} was used" if "lam" in used else ""
 
@@ -192,7 +192,7 @@ def _rows(rows: list[tuple[str, str]]) -> str:
     return "\n".join(f"  {name:<15} {value}" for name, value in rows)
 
 
-def _wrapped(words: str) -> str:
+def _wrap(words: str) -> str:
     import textwrap
 
     return textwrap.fill(words, 100, initial_indent="  ", subsequent_indent="  ")

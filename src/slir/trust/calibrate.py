@@ -12,16 +12,15 @@ from torch import Tensor
 
 from slir.bank import degrade, image_hash
 from slir.compute import pick_device
-from slir.defaults import default_model
 from slir.errors import InputError
-from slir.estimator.loop import advance, begin, finished, gives_errors, per_plane, raw_error
-from slir.families import Family
+from slir.estimator.loop import advance, begin, final_state, gives_errors, per_plane, raw_error
+from slir.estimator.paper_settings import ROUNDING
 from slir.fitting import family_for
+from slir.kernel.degradations import Family
+from slir.kernel.shipped import default_model
 from slir.model import Model
-from slir.operators import Mask
 from slir.preprocessing.arrays import clean_picture, grey_plane
 from slir.preprocessing.treatment import check_model
-from slir.recipes import ROUNDING
 from slir.trust.intervals import calibrate_errors, log_square
 from slir.trust.record import Trust
 
@@ -151,7 +150,7 @@ def calibrate_model(
         turn, which = divmod(number, len(images))
         crop = _crop(images[which], side, generator)
         clean = crop.mean(0) if crop.ndim > 2 and (turn + which) % 2 else crop
-        clean, expected, error, counted, sigma = _restored(
+        clean, expected, error, counted, sigma = _restore_crop(
             clean, family, model, grain[(turn + which) // 2 % len(grain)], generator
         )
         places = counted.expand(clean.shape).flatten().nonzero()[:, 0].cpu()
@@ -165,7 +164,7 @@ def calibrate_model(
     return Trust(table, (min(sigmas), max(sigmas)), {"family": family.describe(), "crops": crops, **what})
 
 
-def _restored(
+def _restore_crop(
     clean: Tensor, family: Family, model: Model, grain: float, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, float]:
     """A crop with its grain, the error that the model expects, the true one, the pixels that count, and σ."""
@@ -183,9 +182,9 @@ def _restored(
         state, _ = advance(state, stage, errors=gives_errors(model, number))
     counted = torch.zeros(clean.shape[-2:], dtype=torch.bool, device=device)
     operator.crop(counted, (y.shape[-2], y.shape[-1]))[:] = True
-    if isinstance(operator, Mask) and sigma <= ROUNDING:
+    if operator.missing is not None and sigma <= ROUNDING:
         counted &= operator.missing.to(device)
-    return clean, raw_error(state, model), finished(state, model).x - clean, counted, sigma
+    return clean, raw_error(state, model), final_state(state, model).x - clean, counted, sigma
 
 
 def _crop(image: Tensor, side: int, generator: torch.Generator) -> Tensor:

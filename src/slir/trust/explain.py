@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from slir.errors import InputError, SlirError
-from slir.estimator.loop import advance, begin, brightness, finished, per_plane
+from slir.estimator.loop import advance, begin, brightness, final_state, per_plane
 from slir.estimator.state import State
 from slir.estimator.tiling import piece_around
 from slir.kernel.cell_ridge import CellRidgeStage
@@ -130,7 +130,7 @@ def explain(
     # The pixel on this piece's x, which may reach beyond what y shows.
     first = part.shown((seen.shape[-2], seen.shape[-1]))[:2]
     here = tuple(at - operator.scale * begun + more for at, begun, more in zip((row, col), start, first))
-    after = finished(advance(state, last)[0], model)
+    after = final_state(advance(state, last)[0], model)
     if isinstance(last, KernelStage):
         corner = tuple(at - at % last.stride - LEAD for at in here)
         pull = _patch(state.x, corner, last.size) - _mean(last.correction(state, *here))

@@ -13,9 +13,9 @@ import numpy as np
 
 from slir import io
 from slir.errors import SlirWarning
-from slir.files.staging import INTERVALS
-from slir.outcome import UNTOUCHED, Uncertainty
-from slir.resampling import Reduction
+from slir.files.atomic_output import INTERVALS
+from slir.preprocessing.resampling import Reduction
+from slir.result import UNTOUCHED, Uncertainty
 
 LARGEST = 2**22
 """Pixels of a picture of what comes by windows: no screen shows more, and it is held in memory."""
@@ -25,8 +25,8 @@ LARGEST = 2**22
 class ErrorMaps:
     """Writes the error maps and intervals of a file's planes as they come.
 
-    places: where to, by kind, as `slir.files.staging.maps_of` has them. large: the head of what is restored, for its
-    size, colours, type and planes. head: of the output, smaller where a `reduction` is the last step.
+    places: where to, by kind (`slir.files.atomic_output.maps_of`). large: the head of what is restored, for its size,
+    colours, type and planes. head: of the output, smaller where a `reduction` is the last step.
     Used as a context: what is written is there in the end, unless no plane had any.
     """
 

@@ -18,9 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from slir.estimator.paper_settings import ROUNDING
 from slir.noise import estimate_sigma
-from slir.operators import Blur, Downsample, Identity, Operator
-from slir.recipes import ROUNDING
+from slir.operators import Operator
 from slir.trust.spectra import SCALES, find_width
 
 NOISE_OFF = 1.6
@@ -79,12 +79,12 @@ def judge(
 
     >>> judge(y, Blur(psf), restore(y, Blur(psf), model, sigma=0.01).x, 0.01, span=255).words
     """
-    noise = estimate_sigma(y) if isinstance(operator, Identity | Blur | Downsample) else 0.0
-    width = find_width(y, operator.psf) if isinstance(operator, Blur) else None
+    noise = estimate_sigma(y) if operator.shows_picture else 0.0
+    width = find_width(y, operator.psf) if operator.psf is not None else None
     left = _left_over(y, operator, x)
     faults: dict[str, str] = {}
     if sigma > 0 and noise > 0:
-        faults |= _noise_fault(noise, sigma, span, 0.0 if isinstance(operator, Blur) else TEXTURE, estimated)
+        faults |= _noise_fault(noise, sigma, span, TEXTURE if operator.psf is None else 0.0, estimated)
     if width is not None and width.gain > WIDTH_GAIN + WIDTH_SHARE * width.misfit:
         faults |= _width_fault(width.scale)
     if left is not None:
@@ -106,12 +106,12 @@ def _residual_faults(
     left: _LeftOver, operator: Operator, sigma: float, span: float, *, known: set[str], estimated: bool
 ) -> dict[str, str]:
     """What the residual alone tells, beyond the faults that are known and that it follows from."""
-    faults = _clipping_fault(left, max(sigma, ROUNDING)) if isinstance(operator, Blur) else {}
+    faults = _clipping_fault(left, max(sigma, ROUNDING)) if operator.psf is not None else {}
     # Without noise the prior still weighs as if there were that of rounding, and leaves over as much, along edges.
     level = max(sigma, 4 * ROUNDING)
-    much = left.power > UNEXPLAINED * level**2 and not isinstance(operator, Identity)
+    much = left.power > UNEXPLAINED * level**2 and not operator.is_identity
     if much and not known & {"sigma too small", "psf too wide", "psf too narrow"}:
-        faults["unexplained"] = unexplained(left.power**0.5 * span, sigma * span, estimated=estimated)
+        faults["unexplained"] = unexplained_words(left.power**0.5 * span, sigma * span, estimated=estimated)
     coloured = left.power > level**2 / 2 and left.correlation > CORRELATED
     if coloured and not known & {"psf too wide", "psf too narrow"}:
         faults |= _structure_fault(left.correlation)
@@ -147,7 +147,7 @@ def _noise_advice(found: float, estimated: bool) -> str:
     return f"Pass sigma={found:.3g} instead." if estimated else "sigma='auto' estimates it."
 
 
-def unexplained(left: float, told: float, *, estimated: bool) -> str:
+def unexplained_words(left: float, told: float, *, estimated: bool) -> str:
     """In words, that a residual is larger than noise, both in pixel values. estimated: whether sigma was estimated."""
     text = f"The result does not explain the image: the residual is {left:.3g}, but noise of {told:.3g} was expected."
     operator = "the operator is not the true one (a wrong PSF, filter or border)"
@@ -208,7 +208,7 @@ def _left_over(y: Tensor, operator: Operator, x: Tensor) -> _LeftOver | None:
     misfit = operator.residual(y, x)[inner].double()
     shown = operator.residual(torch.ones_like(y), torch.zeros_like(x))[inner].double()  # 0 where y shows nothing
     power = float(misfit.square().sum() / shown.sum())
-    correlations = [_lagged(misfit, *lag) / _lagged(shown, *lag).clamp(min=1) for lag in _NEIGHBOURS]
+    correlations = [_lagged_product(misfit, *lag) / _lagged_product(shown, *lag).clamp(min=1) for lag in _NEIGHBOURS]
     largest = float(torch.stack(correlations).max()) / max(power, 1e-30)
     return _LeftOver(power, largest, *_around_clipped(y[inner], misfit.square()))
 
@@ -226,7 +226,7 @@ def _middle(y: Tensor, operator: Operator, x: Tensor) -> tuple[Tensor, Operator,
     return y[rows, cols], part, x[fine], -(-operator.reach // operator.scale)
 
 
-def _lagged(image: Tensor, down: int, right: int) -> Tensor:
+def _lagged_product(image: Tensor, down: int, right: int) -> Tensor:
     """Σ of products of the pixels that lie so far apart."""
     height, width = image.shape
     ahead = image[down:, max(0, right) : width + min(0, right)]

@@ -70,11 +70,11 @@ def explanation_picture(explanation: Explanation, zoom: int, *, width: int | Non
         grey = np.rint(127.5 + 127.5 * values / contrast).astype(np.uint8)
         sheet.paste(Image.fromarray(grey).resize((side, side), Image.Resampling.NEAREST), (left, top + 14))
         draw.text((left, top), title, fill="black", font=font)
-        draw.text((left, top + side + 15), _fitted(below, wide - 8, font), fill=(90, 90, 90), font=font)
+        draw.text((left, top + side + 15), _shorten(below, wide - 8, font), fill=(90, 90, 90), font=font)
     return np.array(sheet)
 
 
-def _fitted(text: str, width: int, font: ImageFont.ImageFont | ImageFont.FreeTypeFont) -> str:
+def _shorten(text: str, width: int, font: ImageFont.ImageFont | ImageFont.FreeTypeFont) -> str:
     """The end of a text that is too long, which is what tells places apart."""
     while font.getlength(text) > width and len(text) > 4:
         text = "…" + text[2:]

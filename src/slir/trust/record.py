@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from slir.estimator.paper_settings import ROUNDING
 from slir.operators import Operator
-from slir.recipes import ROUNDING
 from slir.trust.intervals import Calibration
 
 ROOM = 1.1
@@ -28,7 +28,7 @@ class Trust:
     def reason(self, operator: Operator, sigma: float) -> str:
         """Why the calibration does not hold for a restoration, in words; empty where it does."""
         own, ours = self.what.get("family", {}).get("operator"), operator.describe()
-        if own and ours["kind"] != "mask" and own != ours:
+        if own and operator.missing is None and own != ours:
             return "the model was calibrated for another operator than this one"
         asked = max(sigma, ROUNDING)
         if not self.sigma[0] / ROOM <= asked <= self.sigma[1] * ROOM:

@@ -89,7 +89,7 @@ def _width(y: Tensor, psf: Tensor) -> Width | None:
     for order in (range(middle, len(SCALES)), range(middle - 1, -1, -1)):  # from the PSF as given outwards, each way
         for number in order:
             through = _through(psf.to(power), SCALES[number], side)[chosen]
-            theta = _fitted(theta, seen, through, terms, STEPS if number == middle else FEWER_STEPS)
+            theta = _fit(theta, seen, through, terms, STEPS if number == middle else FEWER_STEPS)
             first = theta if number == middle else first
             misfits[number] = _misfit(theta, seen, through, terms)
         theta = first
@@ -171,7 +171,7 @@ def _start(seen: Tensor, through: Tensor, terms: Tensor) -> Tensor:
     return theta
 
 
-def _fitted(theta: Tensor, seen: Tensor, through: Tensor, terms: Tensor, steps: int) -> Tensor:
+def _fit(theta: Tensor, seen: Tensor, through: Tensor, terms: Tensor, steps: int) -> Tensor:
     """θ and log σ² of a greater likelihood, by Fisher's scoring.
 
     seen: P, (frequencies,). through: |b|², (frequencies,). terms: (frequencies, 7).

@@ -17,6 +17,7 @@ from starlette.staticfiles import StaticFiles
 
 from slir import __version__
 from slir.io import EXTENSIONS
+from slir.problem import tasks
 from slir.web import archive, files, previews, restoring
 from slir.web.examples import EXAMPLES
 from slir.web.files import invalid
@@ -27,7 +28,6 @@ from slir.web.server import Here, Server
 from slir.web.settings import Settings
 from slir.web.store import private_folder
 
-TASKS = ["denoise", "deblur", "upsample", "inpaint"]
 _FOLDERS = (".zarr",)  # a format whose pictures are folders cannot be sent as one file
 _PAGE = Path(str(resources("slir.web") / "static"))
 
@@ -85,7 +85,7 @@ async def info(here: Here) -> Info:
     ]
     return Info(
         version=__version__,
-        tasks=TASKS,
+        tasks=list(tasks()),
         examples=known,
         limits=Limits(bytes=limits.bytes, pixels=limits.pixels, queue=limits.queue, seconds=limits.seconds),
         formats=[suffix for suffix in EXTENSIONS if suffix not in _FOLDERS],

@@ -118,7 +118,7 @@ class Bench:
         """Whether a job that is not done needs what a client sent."""
         mask = item.path if isinstance(item, Mask) else None
         active = [run for run in list(self._runs.values()) if not run.final]
-        return any(run.upload is item or (mask is not None and run.job.mask == mask) for run in active)
+        return any(run.upload is item or (mask is not None and run.job.inputs.get("mask") == mask) for run in active)
 
     def position(self, run: Run) -> int:
         """1 for the next in the queue; 0 for a job that does not wait."""

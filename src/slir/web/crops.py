@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 
 from slir import io
 from slir.files.jobs import Job, caught, open_missing, work_of
+from slir.files.provenance import problem_settings
 from slir.io import Head, Picture
 from slir.web import display
 from slir.web.display import View
@@ -33,19 +34,20 @@ def preview(tell: Callable[..., None], job: Job, plane: int, row: int, col: int,
     "auto" is the noise of the whole plane. It is estimated once for each picture, so that the next preview is quick.
     """
     with caught():
-        if job.sigma == "auto":
-            job = replace(job, sigma=_noise(job, plane))
-        if job.border == "circular":  # which a crop is not
-            job = replace(job, border="unknown")
+        if job.problem.sigma == "auto":
+            job = job.with_settings(sigma=_noise(job, plane))
+        if job.problem.options.get("border") == "circular":  # which a crop is not
+            job = job.with_settings(border="unknown")
         head = _head(job.image)
-        margin = int(np.clip(0 if job.psf is None else max(job.psf.shape), *HALO)) // job.whole
-        axes = [_span(centre, SIDE // job.whole, margin, side) for centre, side in zip((row, col), head.size)]
+        factor = job.problem.factor
+        margin = int(np.clip(job.problem.operator().reach + 1, *HALO)) // factor
+        axes = [_span(centre, SIDE // factor, margin, side) for centre, side in zip((row, col), head.size)]
         (rows, seen_rows), (cols, seen_cols) = axes
         picture = _window(job.image, plane, *seen_rows, *seen_cols)
         tell()
         sigma, after = _restored(job, head, picture)
     inside = [slice(own[0] - seen[0], own[1] - seen[0]) for own, seen in axes]
-    fine = [slice(job.whole * part.start, job.whole * part.stop) for part in inside]
+    fine = [slice(factor * part.start, factor * part.stop) for part in inside]
     return {
         "row": rows[0],
         "col": cols[0],
@@ -72,7 +74,7 @@ class _Crop:
 
 def _restored(job: Job, head: Head, picture: Picture) -> tuple[Any, np.ndarray]:
     """σ and the pixels of the result."""
-    from slir.files.streams import restore_whole
+    from slir.files.restore_file import restore_whole
 
     crop: Any = _Crop(picture)
     sigma, _ = restore_whole(crop, 0, crop, work_of(job, head, missing=None))
@@ -81,10 +83,9 @@ def _restored(job: Job, head: Head, picture: Picture) -> tuple[Any, np.ndarray]:
 
 def _noise(job: Job, plane: int) -> float:
     """The noise of a plane as a restoration of all of it estimates it: the root mean square of its channels."""
-    from slir.files.streams import Windows
+    from slir.files.restore_file import Windows
 
-    psf = None if job.psf is None else job.psf.tobytes()
-    key = (job.image, plane, job.task, psf, job.border, job.factor, job.data_range)
+    key = (job.image, plane, job.problem.task.name, json.dumps(problem_settings(job.problem)), job.data_range)
     if key not in _NOISE:
         with io.open_source(job.image) as source, open_missing(job, source.head) as missing:
             decision = Windows(source, plane, work_of(job, source.head, missing=missing)).decision

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from slir.problem import tasks
 
 Numbers = float | list[float] | None
 Id = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", examples=["0123456789abcdef0123456789abcdef"])]
 Side = Annotated[int, Field(ge=1, le=16384)]
 Place = Annotated[int, Field(ge=0, le=2**31)]
+if TYPE_CHECKING:
+    TaskName = str
+    WindowTaskName = str
+else:
+    TaskName = Literal[tuple(tasks())]
+    WindowTaskName = Literal[tuple(name for name, task in tasks().items() if not task.masked)]
 
 
 class Refusal(BaseModel):
@@ -111,7 +119,7 @@ class Asked(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     file: Id
-    task: Literal["denoise", "deblur", "upsample", "inpaint"]
+    task: TaskName
     sigma: Annotated[float, Field(ge=0)] | Annotated[str, Field(max_length=32)] | None = None
     psf: Id | None = None
     mask: Annotated[str, Field(pattern=r"^([0-9a-f]{32}|nan)$")] | None = None
@@ -129,7 +137,7 @@ class JobRequest(Asked):
 class PreviewRequest(Asked):
     """A crop to be restored. row, col : the pixel in its middle. plane : of a stack."""
 
-    task: Literal["denoise", "deblur", "upsample"]
+    task: WindowTaskName
     row: Place
     col: Place
     plane: Place = 0

@@ -14,12 +14,14 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse, Response, StreamingResponse
 
 from slir.errors import InputError, SlirError
-from slir.files.jobs import NAN, Job
+from slir.files.jobs import Job
 from slir.io import result_suffix
+from slir.problem import NAN, Problem, task_named
 from slir.web import display, trust, work
 from slir.web.events import events
 from slir.web.files import Most, Plane, check_below, check_plane
-from slir.web.problems import Problem, refused
+from slir.web.problems import Problem as Refusal
+from slir.web.problems import refused
 from slir.web.questions import Question
 from slir.web.replies import Asked, Id, JobInfo, JobRequest, JobStarted, Pixel, Place
 from slir.web.runs import Run
@@ -37,15 +39,16 @@ async def begin(asked: JobRequest, here: Here, me: Me) -> JobStarted:
     upload = here.store.upload(asked.file, me)
     id = new_id()
     folder = here.store.folder / "jobs" / id
+    job = job_of(asked, upload, folder / f"{id}{result_suffix(upload.path)}", here, me)
     run = Run(
         id,
         me,
         upload,
-        job_of(asked, upload, folder / f"{id}{result_suffix(upload.path)}", here, me),
+        job,
         folder,
         asked.model_dump(exclude_none=True),
         trusted=asked.error_map,
-        blur=here.store.kernel(asked.psf, me).blur if asked.task == "deblur" and asked.psf else None,
+        blur=here.store.kernel(asked.psf, me).blur if asked.psf and "psf" in job.problem.options else None,
     )
     # What the output is to be called is checked in a folder that is there.
     await here.read(me, "check", _beside(run.job, upload.path), names=run.names)
@@ -57,29 +60,32 @@ async def begin(asked: JobRequest, here: Here, me: Me) -> JobStarted:
 
 def job_of(asked: Asked, upload: Upload, output: Path, here: Server, me: Client) -> Job:
     """The job that the command line would make of the same settings."""
-    own: dict[str, Any] = {"border": asked.border, "factor": asked.factor}
     pixels = upload.told["width"] * upload.told["height"] * upload.told["planes"]
     try:
-        if asked.task == "upsample" and pixels * asked.factor**2 > here.settings.pixels:
+        kind = task_named(asked.task)
+        kernel = here.store.kernel(asked.psf, me) if asked.psf is not None and "psf" in kind.options else None
+        mask = asked.mask if kind.masked else None
+        problem = Problem.of(
+            asked.task,
+            sigma=None if asked.sigma is None else _typed(asked.sigma),
+            mask=mask if mask in (None, NAN) else here.store.mask(mask, me).path,
+            psf=None if kernel is None else kernel.values,
+            border=None if kernel is None else asked.border,
+            factor=asked.factor,
+        )
+        if pixels * problem.factor**2 > here.settings.pixels and problem.factor > 1:
             rule = f"keep the result below {here.settings.pixels:,} pixels"
             raise InputError("factor", rule, asked.factor, "Choose a smaller factor, or crop the picture.")
-        if asked.psf is not None and asked.task == "deblur":
-            kernel = here.store.kernel(asked.psf, me)
-            own |= {"psf": kernel.values, "made_by": kernel.made_by}
-        if asked.mask is not None and asked.task == "inpaint":
-            own["mask"] = NAN if asked.mask == NAN else here.store.mask(asked.mask, me).path
-        default = "auto" if asked.task in ("denoise", "deblur") else "0"
         limits = tuple(asked.data_range) if isinstance(asked.data_range, list) else asked.data_range
         _check_limits(limits)
         return Job(
-            asked.task,
+            problem,
             upload.path,
             output,
-            sigma=default if asked.sigma is None else _typed(asked.sigma),
             data_range=limits,  # type: ignore[arg-type]
             device=here.settings.device,
             called=upload.name,
-            **own,
+            made_by="" if kernel is None else kernel.made_by,
         )
     except SlirError as error:
         raise refused(error) from None
@@ -222,7 +228,7 @@ async def pixel(id: Id, here: Here, me: Me, row: Place, col: Place, plane: Plane
     intervals."""
     run = done(here, id, me)
     _check_place(run, plane, row, col)
-    scale = run.job.whole
+    scale = run.job.problem.factor
     (after,) = await here.read(me, "values", [run.job.output], plane, row, col, names=run.names)
     before = None
     if run.upload.path.exists():
@@ -266,7 +272,7 @@ async def remove(id: Id, here: Here, me: Me) -> None:
 def done(here: Server, id: str, me: Client) -> Run:
     run = here.bench.get(id, me)
     if run.state != "done":
-        raise Problem(409, "There is no result", f"The job is {run.state}.", remedy="Wait until it is done.")
+        raise Refusal(409, "There is no result", f"The job is {run.state}.", remedy="Wait until it is done.")
     return run
 
 
@@ -275,7 +281,7 @@ def _mapped(here: Server, id: str, me: Client) -> Run:
     run = done(here, id, me)
     assert run.result is not None
     if not run.result["error"]:
-        raise Problem(409, "There is no error map", run.result["error_reason"])
+        raise Refusal(409, "There is no error map", run.result["error_reason"])
     return run
 
 

@@ -8,15 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from slir.files.atomic_output import sidecar_of
 from slir.files.jobs import Job
-from slir.files.staging import sidecar_of
 from slir.io import result_suffix
 from slir.web.crew import Hand
 from slir.web.problems import Names
 from slir.web.store import Client, Upload
 
 FINAL = ("done", "failed", "cancelled")
-_ENDINGS = {"denoise": "denoised", "deblur": "deblurred", "upsample": "enlarged", "inpaint": "repaired"}
 
 
 @dataclass(eq=False)
@@ -72,12 +71,12 @@ class Run:
     def result_name(self) -> str:
         """ "night.png" -> "night-denoised.png"."""
         name = Path(self.upload.name)
-        return f"{name.stem}-{_ENDINGS[self.job.task]}{result_suffix(name)}"
+        return f"{name.stem}-{self.job.problem.task.done}{result_suffix(name)}"
 
     @property
     def names(self) -> Names:
         called = {self.job.image: self.upload.name, self.job.output: self.result_name}
-        called |= {self.job.mask: "mask.png"} if isinstance(self.job.mask, Path) else {}
+        called |= {path: "mask.png" for what, path in self.job.inputs.items() if what == "mask"}
         return Names(called, self.folder.parents[1])
 
     @property
@@ -93,7 +92,7 @@ class Run:
             "job": self.id,
             "file": self.upload.id,
             "name": self.upload.name,
-            "task": self.job.task,
+            "task": self.job.problem.task.name,
             "state": self.state,
             "position": position,
             "stage": self.stage,

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from slir.files.staging import _lock, _unlock
+from slir.files.atomic_output import _lock, _unlock
 from slir.web.display import EIGHT_BITS, View
 from slir.web.problems import Names, missing
 from slir.web.settings import Settings

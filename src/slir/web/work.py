@@ -21,6 +21,7 @@ from slir.files import jobs
 from slir.files.jobs import Job, Outcome, Watch, run
 from slir.io.codecs import leave_out_rare_codecs
 from slir.io.picture import range_of
+from slir.problem import tasks
 from slir.web import crew, display, trust
 from slir.web.crops import preview
 from slir.web.display import View
@@ -60,7 +61,7 @@ def look(tell: Tell, path: Path, most_pixels: int) -> dict[str, Any]:
         "data_range": head.data_range,
         "orientation": head.meta.orientation,
         "notes": list(head.notes),
-        **({"task_hint": "inpaint"} if holes else {}),
+        **({"task_hint": next(name for name, task in tasks().items() if task.masked)} if holes else {}),
         "view": (view.black, view.white),
     }
 
@@ -215,7 +216,7 @@ def explain(tell: Tell, job: Job, folder: Path, plane: int, row: int, col: int, 
 
 
 def _found(outcome: Outcome, job: Job) -> dict[str, Any]:
-    height, width = (side * job.whole for side in outcome.size)
+    height, width = (side * job.problem.factor for side in outcome.size)
     found = {
         "width": width,
         "height": height,

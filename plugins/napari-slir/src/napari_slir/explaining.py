@@ -15,7 +15,7 @@ from slir.errors import SlirError
 from slir.trust.pictures import explanation_picture
 
 if TYPE_CHECKING:
-    from slir.outcome import Result
+    from slir.result import Result
 
 LEVEL = 0.9
 ZOOM = 8

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from slir.outcome import Result
+    from slir.result import Result
 
 Index = tuple[int, ...]
 Report = Callable[[int, int], None]

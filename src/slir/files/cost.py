@@ -1,0 +1,96 @@
+"""How long a restoration will take and how much memory: estimates, from small ones made on the spot."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from math import isqrt
+
+import numpy as np
+
+from slir.compute.memory import CPU_TILES
+from slir.files.jobs import Job, load_model, using_threads
+from slir.files.restore_file import LARGE
+from slir.files.warning_log import caught
+from slir.io import Head
+from slir.problem import parse_sigma
+from slir.restoration import Settings, restore_image
+
+PATIENCE = 1.0
+"""Seconds that timing may take once all is loaded; more only where the smallest picture does."""
+
+LEAST, MOST = 64, 1024
+"""Sides of the pictures that are timed, in pixels of the result."""
+
+BASE = 450 * 2**20
+"""Bytes that Python, torch and a model take."""
+
+PER_PIXEL = 760
+"""Bytes that a pixel of the result takes while it is restored, up to the size of a tile."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """seconds, and bytes of memory at most, that a file will take."""
+
+    seconds: float
+    memory: int
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds that a plane takes: `fixed`, and `each` for every pixel of the result."""
+
+    fixed: float
+    each: float
+
+
+def estimate(job: Job, head: Head, pace: Pace) -> Estimate:
+    """For a file of which the head is known. pace : of such files, by `calibrate`."""
+    pixels = head.size[0] * head.size[1] * job.problem.factor**2
+    channels = 3 if head.colour else 1
+    at_once = min(pixels, LARGE)  # larger planes are restored by windows
+    held = at_once * channels * 8 + (at_once if head.large else pixels) * channels * 2 * head.dtype.itemsize
+    seconds = head.planes * (pace.fixed + pace.each * pixels)
+    return Estimate(seconds, BASE + min(PER_PIXEL * pixels, CPU_TILES) + held)
+
+
+def calibrate(job: Job, *, colour: bool = False) -> Pace:
+    """On this machine, as busy as it is: the job, done to pictures of our own, as large as PATIENCE allows. What these
+    take beyond the smallest one is the cost of their pixels."""
+    factor = job.problem.factor
+    small = max(16, LEAST // factor, job.problem.operator().reach + 1)
+    _seconds(job, small, colour)  # to load what is loaded once
+    end = time.perf_counter() + PATIENCE
+    first = pixels, seconds = (small * factor) ** 2, _seconds(job, small, colour)
+    while (growth := min((end - time.perf_counter()) / seconds, MOST**2 / pixels)) >= 1.5:
+        side = isqrt(int(growth * pixels)) // factor
+        pixels, seconds = (side * factor) ** 2, _seconds(job, side, colour)
+    more = pixels - first[0]
+    each = (seconds - first[1]) / more if more else 0.0
+    each = each if each > 0 else seconds / pixels  # there was no time for another, or the machine has hiccups
+    return Pace(max(0.0, seconds - each * pixels), each)
+
+
+def _seconds(job: Job, side: int, colour: bool) -> float:
+    rng = np.random.default_rng(0)
+    rows, cols = np.mgrid[:side, :side]
+    texture = 128 + 60 * np.sin(rows / 3) * np.cos(cols / 5)
+    texture = np.stack([texture] * 3, -1) if colour else texture
+    pixels = (texture + rng.normal(0, 8, texture.shape)).clip(0, 255).astype(np.float32)
+    kind, sigma = parse_sigma(job.problem.sigma)
+    problem = job.problem.at_whole_scale().replace(sigma=sigma if kind == "name" else 8.0 if sigma else 0.0)
+    if problem.task.masked:
+        problem = problem.replace(mask=rng.random((side, side)) < 0.2)
+    settings = Settings(
+        model=load_model(job),
+        data_range=255.0,
+        channel_axis=-1 if colour else None,
+        device=job.device,
+        rng=job.seed,
+        return_info=True if job.maps(job.output) else "stats",
+    )
+    start = time.perf_counter()
+    with using_threads(job.threads), caught():  # what speaks against a texture of ours is nobody's concern
+        restore_image(pixels, problem, settings)
+    return time.perf_counter() - start
