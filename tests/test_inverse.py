@@ -219,10 +219,10 @@ def test_tiles_agree_with_the_whole() -> None:
     from slir.estimator.tiling import restore_tiled
 
     pattern = ColourFilterArray("X-Trans")
-    x = np.moveaxis(data.astronaut()[:400, :424] / 255.0, -1, 0)
+    x = np.moveaxis(data.astronaut()[100:164, :400] / 255.0, -1, 0)
     y = torch.from_numpy(pattern(x)).float()
     whole = loop(y, pattern, default_model(pattern), sigma=0.02).x
-    tiled = restore_tiled(y, pattern, default_model(pattern), sigma=0.02, tile=128).x
+    tiled = restore_tiled(y, pattern, default_model(pattern), sigma=0.02, tile=64).x
     assert tiled.shape == whole.shape
     assert float((tiled - whole).abs().max()) < 1e-2
     assert float((tiled - whole).square().mean().sqrt()) < 3e-4

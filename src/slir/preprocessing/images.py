@@ -19,13 +19,17 @@ from slir.estimator.tiling import KERNEL_HELD, restore_tiled
 from slir.kernel.shipped import default_model
 from slir.model import Model
 from slir.operators import Diagonal, Identity, Operator
+from slir.operators.base import Shape
 from slir.preprocessing import colour
 from slir.preprocessing.coarse import enlarged, halved
 from slir.preprocessing.ranges import OUTLYING, TAIL, filled_range
 from slir.preprocessing.treatment import NOT_FINITE, check_model
 
-UNIT = 0.02
-"""Largest difference from 1 of a gain that is passed over: the border of a mask, or what random numbers leave."""
+UNIT = 0.05
+"""Largest difference from 1 of an operator's norm that is passed over."""
+
+POWER_STEPS = 8
+"""Of the power method. A norm that is some percent off is good enough."""
 
 EXACT = 1e-3
 """Least noise of a pixel, as a share of that of the noisiest one: less makes no difference."""
@@ -71,18 +75,23 @@ class Images:
         if min(shape) < MIN_SIDE:
             found = f"{shape[0]}×{shape[1]}"
             raise InputError("image", f"have at least {MIN_SIDE} pixels a side", found, "Pad it first.")
-        y, operator, sigmas = _evened(y.double(), operator, sigma)
+        y = y.double()
+        if model is not None:  # it was made for an operator, a noise level and a range
+            noise = float(torch.as_tensor(sigma, dtype=torch.float64).square().mean().sqrt())
+            span = 1.0 if whole is None else whole[1] - whole[0]
+            check_model(model, operator, (noise / span,), span)
+        elif abs((gain := _gain(operator, y, shape)) - 1) > UNIT:
+            y, operator, sigma = y / gain, operator / gain, sigma / gain
+        y, operator, sigmas = _evened(y, operator, sigma)
         sizes: list[tuple[int, int]] = []
         if isinstance(operator, Identity) and y.ndim == 3:
             y, sigmas, sizes = halved(y, sigmas)
             shape = (y.shape[-2], y.shape[-1])
         ones = y.new_ones(*operator.x_planes, *shape)
-        if abs((gain := _gain(operator, ones)) - 1) > UNIT:
-            y, operator, sigmas = y / gain, operator / gain, [own / gain for own in sigmas]
         batch = operator.batch(y)
         guess = torch.stack([operator.guess(own) for own in _each(y.float(), batch)])
         known = operator.crop(guess, (y.shape[-2], y.shape[-1])).flatten().cpu().numpy()
-        if model is not None:  # it was made for a range
+        if model is not None:
             low, high = whole or (0.0, 1.0)
         else:
             whole = whole or (0.0, float(np.quantile(np.abs(known), 1 - TAIL)) or 1.0)
@@ -91,8 +100,6 @@ class Images:
         scaled = ((y - low * operator.forward(ones)) / (high - low)).float()
         sigmas = [sigma / (high - low) for sigma in sigmas]
         used = (model or default_model(operator)).to(y.device)
-        if model is not None:
-            check_model(model, operator, tuple(sigmas), high - low)
         if operator.x_planes and not used.learnt:
             remedy = "Leave it out for the learnt kernel."
             raise InputError("model", "restore planes together for this operator", "the paper's stages", remedy)
@@ -119,15 +126,19 @@ class Images:
         return y[self.groups[number]], [self.sigmas[one] for one in self.groups[number]]
 
 
-def _gain(operator: Operator, ones: Tensor) -> float:
-    """Root mean square of what B makes of ones, or of noise where that is more, at pixels that show something.
-
-    The loop's noise levels are those of x, so B is divided by it.
-    """
-    drawn = torch.randn(ones.shape, generator=torch.Generator().manual_seed(0)).to(ones)
-    made = [operator.forward(image).square().mean() / operator.observed_fraction for image in (ones, drawn)]
-    gain = float(torch.stack(made).max().sqrt())
-    return gain if gain > 0 else 1.0
+def _gain(operator: Operator, y: Tensor, shape: Shape) -> float:
+    """‖B‖, times the scale: the loop's noise levels are those of x, so B is divided by it. By the power method, from
+    ones, which is exact at once for masks and nearly so for blurs."""
+    if isinstance(operator, Identity):
+        return 1.0
+    x = y.new_ones(*operator.x_planes, *shape)
+    x[..., ::2, ::2] += 0.1  # not orthogonal to what an operator that ignores constants sees
+    size = 0.0
+    for _ in range(POWER_STEPS):
+        x = operator.normal(x / x.norm())
+        if (size := float(x.norm())) == 0:
+            return 1.0
+    return operator.scale * size**0.5
 
 
 def _each(y: Tensor, batch: tuple[int, ...]) -> list[Tensor]:
@@ -147,9 +158,9 @@ def _evened(y: Tensor, operator: Operator, sigma: float | Tensor) -> tuple[Tenso
         sigma = sigma.to(y).reshape(-1, *y.shape[len(batch) :])[0]
         batch = ()
     sigma = sigma.to(y).clamp(min=EXACT * float(most.max()))
-    weights = float(sigma.min()) / sigma
-    own = Diagonal(weights) @ operator
-    return weights * y, own, [float(sigma.min())] * prod(own.batch(y))
+    level = float(sigma.pow(-2).mean().rsqrt())
+    own = Diagonal(level / sigma) @ operator
+    return level / sigma * y, own, [level] * prod(own.batch(y))
 
 
 def restore_images(
