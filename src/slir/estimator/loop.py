@@ -30,6 +30,9 @@ AROUND = 3
 CHI2_THRESHOLD = 1.6
 """Times its variance that noise hardly ever reaches in such a square, of 49 pixels: four standard deviations."""
 
+EXACT = 1e-6
+"""Noise level below which a pixel counts as exact, range 1."""
+
 Progress = Callable[[int, int, str], None]
 
 
@@ -216,7 +219,9 @@ def residual_correction(state: State) -> Tensor:
     is hardly such a place. But stars and drawings have edges of thousands of σ.
     """
     left = state.y - state.x
-    excess = box(left.square(), AROUND).div_(state.sigma**2).sub_(CHI2_THRESHOLD).clamp_(min=0)
+    # σ may be 0 in one of several channels
+    variance = torch.as_tensor(state.sigma, dtype=left.dtype, device=left.device).square().clamp(min=EXACT**2)
+    excess = box(left.square(), AROUND).div_(variance).sub_(CHI2_THRESHOLD).clamp_(min=0)
     return state.x + left.mul_(excess / (excess + 1))
 
 
