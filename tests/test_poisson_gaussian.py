@@ -28,6 +28,7 @@ def camera(side: int = 160) -> np.ndarray:
     return skimage.data.camera()[150 : 150 + side, 150 : 150 + side] / 255
 
 
+@pytest.mark.filterwarnings("ignore:The noise grows with brightness")
 @pytest.mark.parametrize(("peak", "read"), [(30, 0.0), (60, 0.03)])
 def test_it_is_better_than_one_sigma_for_all(peak: float, read: float) -> None:
     clean = 0.6 * camera()  # room for what noise adds to white

@@ -66,3 +66,13 @@ def test_denoising_does_not_spoil_what_noise_hardly_touches(kind: str) -> None:
     found = slir.denoise(y, sigma=sigma, data_range=1.0)
     assert np.sqrt(np.mean((found - clean) ** 2)) < 1.2 * sigma
     assert np.sqrt(np.mean((y - found) ** 2)) < 1.2 * sigma
+
+
+def test_a_channel_without_noise_comes_back() -> None:
+    """Beside channels that have noise, its σ of zero divides a residual that may be zero or not."""
+    y, x = torch.rand(2, 20, 20), torch.rand(2, 20, 20)
+    x[:, :10] = y[:, :10]
+    sigma = torch.tensor([0.1, 0.0]).reshape(2, 1, 1)
+    found = residual_correction(State(y, Identity(), x, x, sigma))
+    torch.testing.assert_close(found[1], y[1], atol=1e-6, rtol=0)
+    assert bool(found[0].isfinite().all())

@@ -123,13 +123,14 @@ def restore_image(image: Array, problem: Problem, options: Settings = Settings()
         result: Array = array.copy() if frame.tensor is None else frame.tensor.clone()
     else:
         generator = _generator(options.rng)
-        look = None if options.observe is None else _looks(options.observe, treatment, planes, operator, frame)
+        used = treatment.evidence.operator(operator)
+        look = None if options.observe is None else _looks(options.observe, treatment, planes, used, frame)
         with _meter(options.progress, treatment.part(len(planes))) as report:
 
             def one(plane: Tensor, model: Model, noise: Any, number: int) -> Restoration:
                 seen: dict[str, Any] = {"progress": report(treatment.part(number)), "errors": options.errors}
                 seen["observe"] = look and partial(look, number)
-                work = partial(restore_tiled, plane, operator, model, sigma=noise, generator=generator, **seen)
+                work = partial(restore_tiled, plane, used, model, sigma=noise, generator=generator, **seen)
                 return retry_on_oom(work, device)
 
             restored = treatment.restore(planes, operator, one)
@@ -242,7 +243,8 @@ def _explain(
     device = torch.device("cpu")
     planes, sigmas = treatment.prepare(frame.planes(array, device)), treatment.sigmas
     y, noise = (torch.stack(planes[:3]), sigmas[:3]) if treatment.joint else (planes[0], sigmas[0])
-    return explain(y, operator, treatment.model_for(operator, device), noise, row, col, k)
+    used = treatment.evidence.operator(operator)
+    return explain(y, used, treatment.model_for(operator, device), noise, row, col, k)
 
 
 MIN_SIDE = 16

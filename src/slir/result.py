@@ -38,7 +38,7 @@ class Outlook:
     def of(cls, restored: Restored, treatment: Treatment, operator: Operator, frame: Canvas) -> Outlook | None:
         """Of what was restored; None where the model says nothing about it."""
         errors = [outcome.error for outcome in restored.outcomes]
-        present = [error for error in errors if error is not None]
+        present = [treatment.evidence.error(error, c) for c, error in enumerate(errors) if error is not None]
         if len(present) < len(errors):
             return None
         trust = treatment.model_for(operator, torch.device("cpu")).trust
@@ -47,7 +47,7 @@ class Outlook:
             # Of several planes those without noise were not denoised, and their errors are none.
             denoising = operator.is_identity
             reasons = (trust.reason(operator, sigma) for sigma in treatment.sigmas if sigma > 0 or not denoising)
-            reason = next((words for words in reasons if words), "")
+            reason = next((words for words in (treatment.evidence.reason, *reasons) if words), "")
         if treatment.leaves(operator):
             reason = UNTOUCHED
         elif frame.resize is not None:

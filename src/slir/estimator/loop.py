@@ -31,6 +31,9 @@ AROUND = 3
 CHI2_THRESHOLD = 1.6
 """Times its variance that noise hardly ever reaches in such a square, of 49 pixels: four standard deviations."""
 
+EXACT = 1e-6
+"""Noise level below which a pixel counts as exact, range 1."""
+
 Progress = Callable[[int, int, str], None]
 Sigma = float | Sequence[float] | Tensor | Callable[[Tensor], Tensor]
 
@@ -240,7 +243,7 @@ def residual_correction(state: State) -> Tensor:
     is hardly such a place. But stars and drawings have edges of thousands of σ.
     """
     left = observed_pixels(state.y, state.operator) - state.x
-    noise = state.pixel_noise().clamp(min=torch.finfo(left.dtype).tiny)
+    noise = state.pixel_noise().clamp(min=EXACT)  # σ may be 0 in one of several channels
     excess = box((left / noise).square(), AROUND).sub_(CHI2_THRESHOLD).clamp_(min=0)
     return state.x + left.mul_(excess / (excess + 1))
 

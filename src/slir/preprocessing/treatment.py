@@ -25,6 +25,7 @@ from slir.preprocessing.arrays import Canvas
 from slir.preprocessing.local_noise import NoiseFound, find_noise
 from slir.preprocessing.ranges import Groups, black_at_zero, camera_offset, far_away, stretch_range
 from slir.preprocessing.stabilise import Evened, Stabiliser
+from slir.trust.evidence import BLOCK, NOTHING_SEEN, Evidence
 from slir.trust.forward import NOISE_OFF, UNEXPLAINED, ForwardCheck, judge, unexplained_words
 
 POISSON_GAUSSIAN = "poisson-gaussian"
@@ -34,8 +35,11 @@ NOT_FINITE = (
     "Check the PSF or the linear map that was given, and fit the model anew."
 )
 
-BLOCK, BLOCKS = 512, 4
+BLOCKS = 4
 """Of an image with more pixels than BLOCKS² blocks of this side hold, noise is estimated from so many alone."""
+
+TOLD_BEFORE = ("sigma too small", "sigma too large", "psf", "noise")
+"""Faults that are no news once an image is restored."""
 
 One = Callable[[Tensor, Model, Any, int], Restoration]
 
@@ -63,7 +67,8 @@ class Treatment:
     three planes are colours, which are restored together. grey: whether these hold the same, which is restored once.
     model: what to restore with; None takes what ships. estimated: whether the noise was estimated from the image.
     noise: what was found of noise that is not white and even; the sigmas are then its middle levels. amount: how much
-    of it is removed.
+    of it is removed. evidence: what the image shows against the forward model; `sigmas` include what follows from it,
+    `noises` do not.
     """
 
     sigmas: tuple[float, ...]
@@ -74,6 +79,14 @@ class Treatment:
     estimated: bool = False
     noise: NoiseFound | None = None
     amount: Amount = ALL
+    evidence: Evidence = NOTHING_SEEN
+    noises: tuple[float, ...] = ()
+
+    def examine(self, planes: list[Tensor], operator: Operator, measured: Sequence[float]) -> Treatment:
+        """The same in view of what the planes, of these noise levels, show against the operator and σ."""
+        evidence = Evidence.of(planes, operator, self.sigmas, measured)
+        sigmas = tuple(evidence.sigma(noise, estimated=self.estimated) for noise in self.sigmas)
+        return replace(self, evidence=evidence, sigmas=sigmas, noises=self.sigmas)
 
     def leaves(self, operator: Operator) -> bool:
         """Whether there is nothing to do: no noise, and nothing else between y and x."""
@@ -102,8 +115,8 @@ class Treatment:
         if self.evened or not restored.outcomes:
             return None
         checks = [
-            judge(plane, operator, outcome.x, sigma, span=span, estimated=self.estimated)
-            for plane, outcome, sigma, span in zip(planes, restored.outcomes, self.sigmas, spans)
+            judge(plane, operator, outcome.x, noise, span=span, estimated=self.estimated, evidence=self.evidence)
+            for plane, outcome, noise, span in zip(planes, restored.outcomes, self.noises or self.sigmas, spans)
         ]
         return next((check for check in checks if not check.right), checks[0])
 
@@ -112,11 +125,11 @@ class Treatment:
     ) -> list[str]:
         """In words, what speaks against σ and B and has not been told yet. Without a check, the residual's size alone.
 
-        More noise than σ says is told by `decide`. Less is no mistake: a larger σ smooths more.
+        More noise than σ, and an error of the PSF, are told by `settle`. Less is no mistake: a larger σ smooths more.
         """
         denoising = operator.is_identity
         if check is not None:
-            return [text for fault, text in check.faults.items() if fault not in ("sigma too small", "sigma too large")]
+            return [text for fault, text in check.faults.items() if fault not in TOLD_BEFORE]
         for sigma, residual, span in zip(self.sigmas, restored.residuals, spans):
             if not denoising and residual**2 > UNEXPLAINED * max(sigma, 4 * ROUNDING) ** 2:
                 return [unexplained_words(residual * span, sigma * span, estimated=self.estimated)]
@@ -218,15 +231,21 @@ def settle(
     if groups != together and model is None:  # what is restored by itself has a range of its own
         own, planes = fitted(groups)
         treatment = decide(planes, shown, sigma, own.spans, model, colours=colours)
+    measured = treatment.sigmas
     if told is not None and told > 0 and operator.shows_picture:
-        _check_noise(planes, treatment.sigmas, own.spans)
+        measured = tuple(estimate_sigma(plane) for plane in planes)
+        _check_noise(measured, treatment.sigmas, own.spans)
     noise = [even.stabiliser for even in treatment.evened]
     quiet = [own.gain > 0 and own.variance <= ROUNDING**2 for own in noise]
     for text in camera_offset(own, seen, quiet) if treatment.evened else ():
         warnings.warn(text, SlirWarning, stacklevel=5)
-    if model is None and not blind:
-        for text in far_away(own, seen, shown):
-            warnings.warn(text, SlirWarning, stacklevel=5)
+    told_all = blind or treatment.evened or treatment.noise is not None or treatment.leaves(shown)
+    if not told_all and (model or default_model(shown)).learnt:
+        treatment = treatment.examine(planes, shown, measured)
+    texts = list(treatment.evidence.faults(own.spans).values())
+    texts += far_away(own, seen, shown) if model is None and not blind else ()
+    for text in texts:
+        warnings.warn(text, SlirWarning, stacklevel=5)
     return own, own.planes(array, device), treatment
 
 
@@ -272,10 +291,9 @@ def without_holes(planes: list[Tensor], operator: Operator) -> list[Tensor]:
     return [operator.guess(plane) for plane in planes]
 
 
-def _check_noise(planes: list[Tensor], sigmas: tuple[float, ...], spans: Sequence[float]) -> None:
+def _check_noise(measured: Sequence[float], sigmas: Sequence[float], spans: Sequence[float]) -> None:
     """Warn where the image is far noisier than was told. Less noise is no mistake: a larger σ smooths more."""
-    for plane, told, span in zip(planes, sigmas, spans):
-        found = estimate_sigma(plane)
+    for found, told, span in zip(measured, sigmas, spans):
         if found > NOISE_OFF * max(told, ROUNDING):
             advice = f"The image looks noisier than sigma says: about {found * span:.3g}, not {told * span:.3g}."
             warnings.warn(f"{advice} sigma='auto' estimates it.", SlirWarning, stacklevel=6)

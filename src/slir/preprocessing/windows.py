@@ -120,6 +120,7 @@ def _restore_planes(
     planes: list[Tensor], operator: Operator, decision: Decision, generator: torch.Generator | None, *, errors: bool
 ) -> Restored:
     shape = (planes[0].shape[0], planes[0].shape[1])
+    operator = decision.treatment.evidence.operator(operator)
 
     def one(plane: Tensor, model: Model, noise: Any, number: int) -> Restoration:
         asked: dict[str, Any] = {"sigma": noise, "generator": generator, "errors": errors}

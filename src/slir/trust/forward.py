@@ -21,6 +21,7 @@ from torch import Tensor
 from slir.estimator.paper_settings import ROUNDING
 from slir.noise import estimate_sigma
 from slir.operators import Operator
+from slir.trust.evidence import NOTHING_SEEN, Evidence
 from slir.trust.spectra import SCALES, find_width
 
 NOISE_OFF = 1.6
@@ -40,6 +41,7 @@ was cut off does harm."""
 MOST = 768
 """Side of the middle of a large image whose residual is looked at."""
 
+PSF_FAULTS = {"psf", "psf too wide", "psf too narrow"}
 _NEIGHBOURS = ((0, 1), (1, 0), (1, 1), (1, -1))
 _LEAST = 16
 
@@ -52,10 +54,11 @@ class ForwardCheck:
     correlation: the largest of neighbouring residuals, at most about 0 where all is right; None likewise.
     noise_found: standard deviation of the noise that y shows, in units of the pixel values; None where y is no picture.
     scale_found: how many times as wide as the given PSF is the one that y's spectrum speaks for; None without a blur.
+    psf_error: root mean square error of the PSF's transfer function; None where the spectrum of y shows none.
     right: whether nothing speaks against B and σ. It is no proof: errors that y cannot show stay unseen.
     words: else what disagrees, by how much, what would explain it and what to do.
     faults: the same one by one, by their short names: "sigma too small", "sigma too large", "psf too wide",
-        "psf too narrow", "unexplained", "structure", "clipping".
+        "psf too narrow", "psf", "noise", "unexplained", "structure", "clipping".
     """
 
     chi2: float | None
@@ -65,17 +68,25 @@ class ForwardCheck:
     right: bool
     words: str
     faults: dict[str, str] = field(default_factory=dict)
+    psf_error: float | None = None
 
 
 @torch.no_grad()
 def judge(
-    y: Tensor, operator: Operator, x: Tensor, sigma: float, *, span: float = 1.0, estimated: bool = False
+    y: Tensor,
+    operator: Operator,
+    x: Tensor,
+    sigma: float,
+    *,
+    span: float = 1.0,
+    estimated: bool = False,
+    evidence: Evidence = NOTHING_SEEN,
 ) -> ForwardCheck:
     """Whether y can be Bx plus white noise of standard deviation sigma, for a restoration x of y.
 
     y: (h, w) with a range of 1. x: all of B's x, or the part that y shows. sigma: where the range is 1.
     span: how many pixel values that range is, for the numbers in words and `noise_found`. estimated: whether sigma was
-    estimated from y, so that nobody is advised to do so.
+    estimated from y, so that nobody is advised to do so. evidence: what y showed before it was restored.
 
     >>> judge(y, Blur(psf), restore(y, Blur(psf), model, sigma=0.01).x, 0.01, span=255).words
     """
@@ -87,6 +98,9 @@ def judge(
         faults |= _noise_fault(noise, sigma, span, TEXTURE if operator.psf is None else 0.0, estimated)
     if width is not None and width.gain > WIDTH_GAIN + WIDTH_SHARE * width.misfit:
         faults |= _width_fault(width.scale)
+    if evidence.psf is not None and evidence.psf.shapeless:
+        faults = {}
+    faults |= evidence.faults([span] * max(1, len(evidence.noises)))
     if left is not None:
         faults |= _residual_faults(left, operator, sigma, span, known=set(faults), estimated=estimated)
     if "structure" in faults:
@@ -99,6 +113,7 @@ def judge(
         right=not faults,
         words=" ".join(faults.values()),
         faults=faults,
+        psf_error=None if evidence.psf is None else evidence.psf.power**0.5,
     )
 
 
@@ -110,10 +125,10 @@ def _residual_faults(
     # Without noise the prior still weighs as if there were that of rounding, and leaves over as much, along edges.
     level = max(sigma, 4 * ROUNDING)
     much = left.power > UNEXPLAINED * level**2 and not operator.is_identity
-    if much and not known & {"sigma too small", "psf too wide", "psf too narrow"}:
+    if much and not known & {"sigma too small", *PSF_FAULTS}:
         faults["unexplained"] = unexplained_words(left.power**0.5 * span, sigma * span, estimated=estimated)
     coloured = left.power > level**2 / 2 and left.correlation > CORRELATED
-    if coloured and not known & {"psf too wide", "psf too narrow"}:
+    if coloured and not known & {"noise", *PSF_FAULTS}:
         faults |= _structure_fault(left.correlation)
     return faults
 

@@ -33,7 +33,7 @@ STEPS, FEWER_STEPS = 8, 3
 """Of scoring: at the PSF as given, and at each further scale, which begins where its neighbour ended."""
 CHANCE = 0.625
 """What a right spectrum misses of a mean of n periodograms, times n: 1/2 but for their overlap."""
-_NONE, _SMALL = 1e-14, 1e-3
+NONE, _SMALL = 1e-14, 1e-3
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Width:
 
 def find_width(y: Tensor, psf: Tensor) -> Width | None:
     """The width of `psf` that the image y (h, w) speaks for; None where y is too small to say, or holds nothing."""
-    with _one_thread():
+    with one_thread():
         return _width(y, psf)
 
 
@@ -58,7 +58,7 @@ _ALONE = threading.Lock()
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """Hundreds of small steps: on a busy machine threads would mostly wait for each other, fifty times as long."""
     with _ALONE:
         before = torch.get_num_threads()
@@ -70,34 +70,46 @@ def _one_thread() -> Iterator[None]:
 
 
 def _width(y: Tensor, psf: Tensor) -> Width | None:
-    extent = max(_extent(psf))
-    side = WINDOW
-    while side < 2 * SCALES[-1] * extent:  # what the PSF correlates has to fit into a window
-        side *= 2
-    while side > min(y.shape):
-        side //= 2
-    if side < max(LEAST_WINDOW, 2 * extent) or extent < 2:
+    side = window_side(y, psf, SCALES[-1])
+    if side is None or max(_extent(psf)) < 2:
         return None
     power = periodogram(y.double(), side)
-    terms, chosen = _terms(side, y.device)
+    terms, chosen = frequencies(side, y.device)
     seen = power[chosen]
-    if not float(seen.max()) > _NONE:
+    if not float(seen.max()) > NONE:
         return None
     misfits = [0.0] * len(SCALES)
     middle = len(SCALES) // 2
-    first = theta = _start(seen, _through(psf.to(power), 1.0, side)[chosen], terms)
+    first = theta = start(seen, through_psf(psf.to(power), 1.0, side)[chosen], terms)
     for order in (range(middle, len(SCALES)), range(middle - 1, -1, -1)):  # from the PSF as given outwards, each way
         for number in order:
-            through = _through(psf.to(power), SCALES[number], side)[chosen]
-            theta = _fit(theta, seen, through, terms, STEPS if number == middle else FEWER_STEPS)
+            through = through_psf(psf.to(power), SCALES[number], side)[chosen]
+            theta = fit_spectrum(theta, seen, through, terms, STEPS if number == middle else FEWER_STEPS)
             first = theta if number == middle else first
-            misfits[number] = _misfit(theta, seen, through, terms)
+            misfits[number] = misfit_of(theta, seen, through, terms)
         theta = first
     unit = min(1.0, (WINDOW / side) ** 2)
     best = min(range(len(SCALES)), key=lambda number: misfits[number])
-    chance = len(seen) * CHANCE / (len(_starts(y.shape[0], side)) * len(_starts(y.shape[1], side)))
-    misfit = max(0.0, misfits[best] - float((seen.clamp(min=_NONE).log() + 1).sum()) - chance)
-    return Width(_between(misfits, best), unit * (misfits[middle] - misfits[best]), unit * misfit)
+    chance = len(seen) * CHANCE / window_count(y, side)
+    misfit = max(0.0, misfits[best] - float((seen.clamp(min=NONE).log() + 1).sum()) - chance)
+    scale = SCALES[best] * (SCALES[1] / SCALES[0]) ** between(misfits, best)
+    return Width(scale, unit * (misfits[middle] - misfits[best]), unit * misfit)
+
+
+def window_side(y: Tensor, psf: Tensor, scale: float) -> int | None:
+    """The side of the windows of y (h, w), which have to hold what the PSF correlates, stretched up to `scale` times;
+    None where y is too small for that."""
+    extent, side = max(_extent(psf)), WINDOW
+    while side < 2 * scale * extent:
+        side *= 2
+    while side > min(y.shape):
+        side //= 2
+    return None if side < max(LEAST_WINDOW, 2 * extent) else side
+
+
+def window_count(y: Tensor, side: int) -> int:
+    """Number of the windows of a periodogram."""
+    return len(_starts(y.shape[0], side)) * len(_starts(y.shape[1], side))
 
 
 def periodogram(y: Tensor, side: int) -> Tensor:
@@ -129,7 +141,7 @@ def _extent(psf: Tensor) -> tuple[int, int]:
     return tall, wide
 
 
-def _through(psf: Tensor, scale: float, side: int) -> Tensor:
+def through_psf(psf: Tensor, scale: float, side: int) -> Tensor:
     """|b|² of the PSF stretched `scale` times, as windows show it: (side, side // 2 + 1).
 
     Stretching moves its taps apart, and each becomes a wider square: b(sω) sinc(sω)/sinc(ω). A window smears |b|²,
@@ -147,11 +159,11 @@ def _through(psf: Tensor, scale: float, side: int) -> Tensor:
     lags = torch.minimum(torch.arange(side), side - torch.arange(side)).to(psf.device)
     overlap = overlap[lags] / overlap[0]
     correlation = irfft2(power, s=(side, side)) * torch.outer(overlap, overlap)
-    return rfft2(correlation).real.clamp(min=_NONE)
+    return rfft2(correlation).real.clamp(min=NONE)
 
 
 @lru_cache(maxsize=4)
-def _terms(side: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def frequencies(side: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """What log S is a sum of: (frequencies, 7); and which frequencies of a periodogram count: each once, and those too
     low to tell from the mean not at all."""
     down, right = torch.fft.fftfreq(side).double()[:, None], torch.fft.rfftfreq(side).double()
@@ -162,47 +174,51 @@ def _terms(side: int, device: torch.device) -> tuple[Tensor, Tensor]:
     return terms.to(device), chosen.to(device)
 
 
-def _start(seen: Tensor, through: Tensor, terms: Tensor) -> Tensor:
+def start(seen: Tensor, through: Tensor, terms: Tensor) -> Tensor:
     """θ, and log σ² behind it, to begin with: a power law through the low frequencies, and the faintest of all."""
     low = terms[:, 1] < math.log(0.08)
     height = (seen * terms[:, 1].mul(2).exp() / through.clamp(min=0.01))[low].mean()
     theta = torch.zeros(terms.shape[1] + 1).to(terms)
-    theta[0], theta[1], theta[-1] = height.clamp(min=_NONE).log(), -2.0, seen.quantile(0.1).clamp(min=_NONE).log()
+    theta[0], theta[1], theta[-1] = height.clamp(min=NONE).log(), -2.0, seen.quantile(0.1).clamp(min=NONE).log()
     return theta
 
 
-def _fit(theta: Tensor, seen: Tensor, through: Tensor, terms: Tensor, steps: int) -> Tensor:
+def fit_spectrum(
+    theta: Tensor, seen: Tensor, through: Tensor, terms: Tensor, steps: int, prior: tuple[Tensor, Tensor] | None = None
+) -> Tensor:
     """θ and log σ² of a greater likelihood, by Fisher's scoring.
 
-    seen: P, (frequencies,). through: |b|², (frequencies,). terms: (frequencies, 7).
+    seen: P, (frequencies,). through: |b|², (frequencies,). terms: (frequencies, 7). prior: mean and precision of θ and
+    log σ², (8,) each.
     """
-    ridge = 1e-9 * len(seen) * torch.eye(len(theta)).to(terms)
+    centre, precision = prior or (torch.zeros_like(theta), torch.zeros_like(theta))
+    ridge = torch.diag(precision + 1e-9 * len(seen))
     for _ in range(steps):
-        signal, noise = _parts(theta, through, terms)
+        signal, noise = parts(theta, through, terms)
         mean = signal + noise
         slopes = torch.cat([(signal / mean)[:, None] * terms, (noise / mean)[:, None]], 1)
-        step = torch.linalg.solve(slopes.T @ slopes + ridge, slopes.T @ (seen / mean - 1))
+        gradient = slopes.T @ (seen / mean - 1) - precision * (theta - centre)
+        step = torch.linalg.solve(slopes.T @ slopes + ridge, gradient)
         theta = theta + step * (3 / step.abs().amax()).clamp(max=1.0)
     return theta
 
 
-def _misfit(theta: Tensor, seen: Tensor, through: Tensor, terms: Tensor) -> float:
+def misfit_of(theta: Tensor, seen: Tensor, through: Tensor, terms: Tensor) -> float:
     """Σ log m + P/m."""
-    signal, noise = _parts(theta, through, terms)
+    signal, noise = parts(theta, through, terms)
     mean = signal + noise
     return float((mean.log() + seen / mean).sum())
 
 
-def _parts(theta: Tensor, through: Tensor, terms: Tensor) -> tuple[Tensor, Tensor]:
+def parts(theta: Tensor, through: Tensor, terms: Tensor) -> tuple[Tensor, Tensor]:
     """S|b|² and σ², where neither may vanish or grow beyond numbers."""
     return (terms @ theta[:-1]).clamp(-60, 30).exp() * through, theta[-1].clamp(-32, 30).exp()
 
 
-def _between(misfits: list[float], best: int) -> float:
-    """The scale of the least misfit, by the parabola through it and its neighbours."""
-    if not 0 < best < len(SCALES) - 1:
-        return SCALES[best]
+def between(misfits: list[float], best: int) -> float:
+    """The place of the least misfit beside the smallest of a list, by the parabola through it and its neighbours."""
+    if not 0 < best < len(misfits) - 1:
+        return 0.0
     left, middle, right = misfits[best - 1 : best + 2]
     bend = left - 2 * middle + right
-    away = 0.5 * (left - right) / bend if bend > 0 else 0.0
-    return float(SCALES[best] * (SCALES[1] / SCALES[0]) ** away)
+    return 0.5 * (left - right) / bend if bend > 0 else 0.0
