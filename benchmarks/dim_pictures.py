@@ -33,7 +33,7 @@ def psnr(image: np.ndarray, truth: np.ndarray, white: float) -> float:
 def unstretched(restore: Restore, *given: Any, **told: Any) -> np.ndarray:
     """The same as if pictures were taken for what their range says they are."""
     as_it_is = mock.Mock(side_effect=lambda frame, *rest, **more: frame)
-    with mock.patch("slir.preprocessing.treatment.stretched", as_it_is):
+    with mock.patch("slir.preprocessing.treatment.stretch_range", as_it_is):
         return restore(*given, **told)
 
 

@@ -210,7 +210,7 @@ def test_a_large_image_is_looked_at_as_its_windows_are(monkeypatch: pytest.Monke
     """So that memory, files and lazy arrays agree."""
     monkeypatch.setattr(treatment, "BLOCK", 16)
     seen: list[np.ndarray] = []
-    by = treatment.stretched
+    by = treatment.stretch_range
 
     def looked(frame: Any, array: np.ndarray, *rest: Any, **told: Any) -> Any:
         seen.append(array)
@@ -218,7 +218,7 @@ def test_a_large_image_is_looked_at_as_its_windows_are(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(
         treatment,
-        "stretched",
+        "stretch_range",
         lambda frame, array, *rest, **told: seen.append(array) or by(frame, array, *rest, **told),
     )
     dim = np.rint(100 + 800 * np.tile(TRUTH, (2, 2))).astype(np.uint16)

@@ -136,7 +136,7 @@ def restore_image(image: Array, problem: Problem, options: Settings = Settings()
             restored = treatment.restore(planes, operator, one)
         check = treatment.check(planes, restored, operator, frame.spans)
         for text in treatment.doubts(restored, operator, frame.spans, check):
-            warnings.warn(text, SlirWarning, stacklevel=3)
+            warnings.warn(text, SlirWarning, stacklevel=4)
         result = frame.image(restored.planes)
     if keep is not None and not any(restored.sigmas):
         result = _keep_known(result, array, keep, options.channel_axis)

@@ -125,7 +125,7 @@ def canvas(image: Any, *, data_range: DataRange, channel_axis: int | None) -> tu
             rule = f"lie within data_range, {low:g} to {high:g}, or near it"
             raise InputError("image", rule, found, "Pass the data_range that the pixel values have.")
         advice = f"The image's values, {found}, lie far outside data_range, {low:g} to {high:g}. Is data_range right?"
-        warnings.warn(advice, SlirWarning, stacklevel=4)
+        warnings.warn(advice, SlirWarning, stacklevel=5)
     kept = image if isinstance(image, Tensor) else None
     limits = min(low, least), max(high, most)
     channels = 1 if channel_axis is None else array.shape[channel_axis]
@@ -142,7 +142,7 @@ def check_filled(array: np.ndarray, data_range: DataRange) -> None:
     share = (most - least) / (high - low)
     if 0 < share < FILLED:  # one value throughout says nothing
         found = f"The image's values fill {share:.1g} of the range of {array.dtype}, which is taken for black to white"
-        warnings.warn(f"{found}. Pass data_range, the value of white or (black, white).", SlirWarning, stacklevel=4)
+        warnings.warn(f"{found}. Pass data_range, the value of white or (black, white).", SlirWarning, stacklevel=5)
 
 
 def pixel_range(array: np.ndarray, data_range: DataRange) -> tuple[float, float]:

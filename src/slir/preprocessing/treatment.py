@@ -238,14 +238,14 @@ def settle(
     noise = [even.stabiliser for even in treatment.evened]
     quiet = [own.gain > 0 and own.variance <= ROUNDING**2 for own in noise]
     for text in camera_offset(own, seen, quiet) if treatment.evened else ():
-        warnings.warn(text, SlirWarning, stacklevel=5)
+        warnings.warn(text, SlirWarning, stacklevel=6)
     told_all = blind or treatment.evened or treatment.noise is not None or treatment.leaves(shown)
     if not told_all and (model or default_model(shown)).learnt:
         treatment = treatment.examine(planes, shown, measured)
     texts = list(treatment.evidence.faults(own.spans).values())
     texts += far_away(own, seen, shown) if model is None and not blind else ()
     for text in texts:
-        warnings.warn(text, SlirWarning, stacklevel=5)
+        warnings.warn(text, SlirWarning, stacklevel=6)
     return own, own.planes(array, device), treatment
 
 
@@ -296,7 +296,7 @@ def _check_noise(measured: Sequence[float], sigmas: Sequence[float], spans: Sequ
     for found, told, span in zip(measured, sigmas, spans):
         if found > NOISE_OFF * max(told, ROUNDING):
             advice = f"The image looks noisier than sigma says: about {found * span:.3g}, not {told * span:.3g}."
-            warnings.warn(f"{advice} sigma='auto' estimates it.", SlirWarning, stacklevel=6)
+            warnings.warn(f"{advice} sigma='auto' estimates it.", SlirWarning, stacklevel=7)
             return
 
 
@@ -316,11 +316,11 @@ def check_model(model: Model, operator: Operator, sigmas: tuple[float, ...], spa
         raise InputError("model", f"be learnt for the factor {operator.scale}", f"for {learnt['factor']}", remedy)
     if operator.missing is None and its and its != ours:
         advice = "The model was learnt for another PSF, filter or border than the one given; fit one for this."
-        warnings.warn(advice, SlirWarning, stacklevel=7)
+        warnings.warn(advice, SlirWarning, stacklevel=8)
     own, asked = learnt.get("sigma"), max(sigmas)
     if isinstance(own, int | float) and abs(own - asked) > 0.25 * max(own, asked, 2e-3):
         told = f"The model was learnt for sigma {own * span:.3g} and restores as if it were so"
-        warnings.warn(f"{told}, but sigma is {asked * span:.3g}; fit one for this.", SlirWarning, stacklevel=7)
+        warnings.warn(f"{told}, but sigma is {asked * span:.3g}; fit one for this.", SlirWarning, stacklevel=8)
 
 
 def sample(shape: tuple[int, int]) -> list[tuple[slice, slice]]:
