@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import pickle
+import re
 import signal
 import socket
 import ssl
@@ -30,6 +31,7 @@ import dask
 import dask.array as da
 import distributed
 import psutil
+import typer
 from typer.testing import CliRunner
 
 import slir
@@ -503,6 +505,17 @@ def _listening() -> set[tuple[str, int]]:
             places = process.net_connections("inet")
             found |= {(place.laddr.ip, place.laddr.port) for place in places if place.status == psutil.CONN_LISTEN}
     return found
+
+
+def test_no_other_command_can_listen() -> None:
+    """Those that have a cluster share `connection.connect`; `slir serve` has a test of its own."""
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    able = {name for name, own in commands.items() if any(param.name == "cluster" for param in own.params)}
+    assert able == {"denoise", "deblur", "upsample", "inpaint", "fit"}
+    sources = Path(slir.__file__).parent
+    listens = re.compile(r"SpecCluster\(|uvicorn\.|\.listen\(|\.bind\(|create_server|http\.server|socketserver")
+    found = {path.relative_to(sources).as_posix() for path in sources.rglob("*.py") if listens.search(path.read_text())}
+    assert found == {"cluster/connection.py", "cli/serve.py", "web/connections.py"}
 
 
 def test_the_command_listens_on_loopback_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import imagecodecs
 import numpy as np
 import pytest
 from PIL import Image, ImageCms
@@ -13,7 +14,8 @@ from slir import io
 from slir.errors import FileError
 from slir.files import paths
 from slir.files.jobs import Job, run
-from slir.io import Meta, Picture, Resolution, jpeg
+from slir.io import Meta, Picture, Resolution, av1, jpeg
+from slir.io.boxes import items
 from slir.problem import Problem
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -96,6 +98,31 @@ def test_avif_animations_are_refused(tmp_path: Path) -> None:
     frames[0].save(tmp_path / "a.avif", save_all=True, append_images=frames[1:])
     with pytest.raises(FileError, match="is an animation"):
         io.read(tmp_path / "a.avif")
+
+
+def lying_avif(path: Path, side: int) -> None:
+    """A picture of 64 × 64 pixels, as its file says, whose codestream has sides of so many."""
+    stream = streams.BytesIO()
+    Image.new("RGB", (side, side), (120, 130, 140)).save(stream, "AVIF", quality=50, speed=10)
+    data = bytearray(stream.getvalue())
+    at = data.index(b"ispe") + 8
+    data[at : at + 8] = (64).to_bytes(4, "big") * 2
+    path.write_bytes(data)
+
+
+def test_a_codestream_larger_than_its_avif_file_says_is_refused(tmp_path: Path) -> None:
+    lying_avif(tmp_path / "a.avif", 3000)
+    with pytest.raises(FileError, match="declares 4,096 pixels, but its codestream 3000 × 3000"):
+        io.read(tmp_path / "a.avif")
+
+
+@pytest.mark.parametrize("how", [{}, {"bitspersample": 10}, {"pixelformat": "420"}, {"level": 100, "speed": 8}])
+@pytest.mark.parametrize(("height", "width"), [(24, 32), (131, 257)])
+def test_codestreams_declare_the_sizes_of_avif_files(how: dict[str, Any], height: int, width: int) -> None:
+    pixels = np.resize(ramp(), (height, width, 3)).astype(np.uint16 if "bitspersample" in how else np.uint8)
+    data = bytes(imagecodecs.avif_encode(pixels, **how))
+    found = [size for stream in items(data, b"av01") for size in av1.sizes(stream)]
+    assert found == [(height, width)]
 
 
 # HEIC

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import httpx
 import numpy as np
+import psutil
 import pytest
 import schemathesis
 import tifffile
@@ -753,6 +754,9 @@ def test_what_a_killed_server_left_is_removed_by_the_next(tmp_path):
         assert server.stdout.readline() == f"slir serves http://127.0.0.1:{port}/  (Ctrl-C ends it)\n"
         answer = _patient(port)
         assert answer.status_code == 201
+        family = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
+        places = [place for each in family for place in each.net_connections() if place.status == psutil.CONN_LISTEN]
+        assert {place.laddr for place in places} == {("127.0.0.1", port)}
         (folder,) = tmp_path.iterdir()
         clear_stale(tmp_path)
         assert folder.exists()  # it lives

@@ -8,12 +8,16 @@ from typing import BinaryIO
 import numpy as np
 from PIL import Image, features
 
-from slir.io import exif
+from slir.io import av1, exif
+from slir.io.boxes import items
 from slir.io.picture import Head, Meta, range_of
 from slir.io.pillow_file import opened
 
 EXTENSIONS = (".avif",)
 NAME = "AVIF"
+_FREE = 1 << 23
+"""Pixels that a codestream may have in any case."""
+
 _MOST = 65_535  # pixels a side
 
 
@@ -25,11 +29,12 @@ def begin(data: bytes) -> tuple[Head, Callable[[], np.ndarray]]:
     """What an AVIF file says of its pixels, and what decodes them. Raises ValueError or OSError with the reason."""
     _check_pillow()
     with opened(data, "AVIF") as image:
-        if getattr(image, "n_frames", 1) > 1:
+        if data[8:12] == b"avis" or getattr(image, "n_frames", 1) > 1:
             raise ValueError("is an animation")
         if image.mode not in ("RGB", "RGBA"):
             raise ValueError(f"has {image.mode} colours, which slir cannot read")
         info, (width, height), has_alpha = dict(image.info), image.size, image.mode == "RGBA"
+    _check_codestreams(data, height * width)
     block = info.get("exif")
     if block is not None:
         block = block.removeprefix(exif.PREFIX) or None
@@ -79,6 +84,14 @@ def _bits(data: bytes) -> int:
     """Bits a sample, as the first `pixi` box says; 8 where there is none."""
     at = data[: 1 << 16].find(b"pixi")
     return max(data[at + 9 : at + 9 + data[at + 8]], default=8) if 0 <= at < len(data) - 9 else 8
+
+
+def _check_codestreams(data: bytes, pixels: int) -> None:
+    """Raise ValueError where a picture inside is far larger than the file declares: all of it would be decoded."""
+    for stream in items(data, b"av01"):
+        for height, width in av1.sizes(stream):
+            if height * width > max(_FREE, pixels):
+                raise ValueError(f"declares {pixels:,} pixels, but its codestream {width} × {height}")
 
 
 def _check_pillow() -> None:
