@@ -61,8 +61,8 @@ def calibrate(
             min=0,
             max=10,
             metavar="PERCENT",
-            help="Of the range: the strongest grain that images to be restored have and these, compressed or reduced, "
-            "may lack. 0 adds none.",
+            help="Grain to add at most, as a share of the range, because compressed or reduced images have lost theirs. "
+            "0 adds none.",
         ),
     ] = 1.0,
     device: options.Device = None,

@@ -19,9 +19,9 @@ Output = Annotated[
         "--output",
         "-o",
         metavar="OUT",
-        help="Where to write the kernel. The suffix gives the format: .npy and .csv keep every digit, .tif seven of them; "
-        ".png has 16 bits and its largest value is white, so the scale is lost (--psf divides by the sum anyway), and with "
-        "it wings below 1/131070 of the peak.",
+        help="Where to write the kernel. The suffix gives the format: .npy and .csv keep every digit, .tif seven of "
+        "them. .png has 16 bits and its largest value is white, so the scale is lost (--psf divides by the sum anyway), "
+        "and so are wings below 1/131070 of the peak.",
     ),
 ]
 Draw = Annotated[

@@ -188,8 +188,8 @@ def _clipping_fault(left: _LeftOver, level: float) -> dict[str, str]:
     times = (left.beside_clipped / left.power_elsewhere) ** 0.5
     text = (
         f"{100 * left.clipped:.2g} % of the pixels are clipped. Next to them the residual is {times:.2g} times as "
-        "large as elsewhere, because the operator does not model clipping. Expose less, and do not trust pixels within a PSF "
-        "of clipped ones."
+        "large as elsewhere, because the operator does not model clipping. Expose less, and do not trust pixels within "
+        "a PSF of clipped ones."
     )
     return {"clipping": text}
 
