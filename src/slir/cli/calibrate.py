@@ -61,7 +61,7 @@ def calibrate(
             min=0,
             max=10,
             metavar="PERCENT",
-            help="Grain to add at most, as a share of the range, because compressed or reduced images have lost theirs. "
+            help="Grain to add at most, as a share of the range: compressed or reduced images have lost theirs. "
             "0 adds none.",
         ),
     ] = 1.0,

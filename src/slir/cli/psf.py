@@ -20,7 +20,7 @@ Output = Annotated[
         "-o",
         metavar="OUT",
         help="Where to write the kernel. The suffix gives the format: .npy and .csv keep every digit, .tif seven of "
-        "them. .png has 16 bits and its largest value is white, so the scale is lost (--psf divides by the sum anyway), "
+        "them. .png has 16 bits and its largest value is white, so the scale is lost (--psf divides by the sum), "
         "and so are wings below 1/131070 of the peak.",
     ),
 ]
