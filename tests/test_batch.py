@@ -323,7 +323,7 @@ def test_what_was_made_otherwise_is_not_skipped(tree, quick, tmp_path):
     write(tree / "a.png", 9)
     assert "a.png: was made from another input" in run(*words, code=1).stderr
     (out / "b.jpg").write_bytes(b"edited")
-    assert "b.jpg: is not the file that its sidecar tells of" in run(*words, code=1).stderr
+    assert "b.jpg: is not the file that its sidecar describes" in run(*words, code=1).stderr
     (out / "a.png.json").write_text("{")
     assert "a.png: has a sidecar that cannot be read" in run(*words, code=1).stderr
     (out / "a.png.json").unlink()

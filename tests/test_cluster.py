@@ -422,7 +422,7 @@ def test_tiles_that_kill_their_workers() -> None:
 
     with pytest.raises(SlirError, match=r"tile 3: each worker that restored it died.*more memory"):
         connection.result(Lost(KilledWorker("tile", None, 3)), "tile 3")
-    with pytest.raises(SlirError, match=r"tile 3: the cluster went away\. Run the same command again"):
+    with pytest.raises(SlirError, match=r"tile 3: the connection to the cluster was lost\. Run the same command again"):
         connection.result(Lost(CancelledError()), "tile 3")
 
 

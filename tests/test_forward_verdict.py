@@ -162,7 +162,7 @@ def test_what_is_wrong_is_named(kind: str, share: float, psfs: dict[str, np.ndar
 def test_numbers_in_words_count_in_pixel_values() -> None:
     y, operator = blurred(picture(), PSFS["shake"]), Blur(PSFS["shake"])
     words = judge(y, operator, wiener(y, operator, SIGMA / 2), SIGMA / 2, span=1000).words
-    assert re.search(r"noisier than sigma says: about (9|10)\b", words)
+    assert re.search(r"noisier than sigma: about (9|10)\b", words)
     assert "not 5." in words
     assert "sigma='auto'" in words
 

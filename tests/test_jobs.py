@@ -155,7 +155,7 @@ def test_threads_are_set_noted_and_set_back(image, tmp_path, monkeypatch):
     ("contents", "reason"),
     [
         (b"{", "not JSON"),
-        (b"[]", "no sidecar"),
+        (b"[]", "not a sidecar"),
         (b'{"slir": "restoration", "version": 99}', "version 99"),
         (b'{"slir": "restoration", "version": 1, "task": "denoise", "settings": {}}', "lacks settings.data_range"),
     ],
@@ -212,7 +212,7 @@ def test_the_sidecar_comes_first(image, tmp_path, quick, monkeypatch):
         run(job)
     assert replaced == ["out.png.json"]
     assert (tmp_path / "out.png").read_bytes() == before
-    assert provenance.load(tmp_path / "out.png.json").differs(job) == "is not the file that its sidecar tells of"
+    assert provenance.load(tmp_path / "out.png.json").differs(job) == "is not the file that its sidecar describes"
 
 
 def test_left_overs_are_removed_and_work_underway_is_not(tmp_path):
@@ -359,7 +359,7 @@ def test_ctrl_c_is_left_alone_in_threads():
 
 def test_json_of_others_is_left_alone(image, tmp_path, quick):
     (tmp_path / "out.png.json").write_text("{}")
-    with pytest.raises(FileError, match="no sidecar of slir"):
+    with pytest.raises(FileError, match="not a sidecar of slir"):
         run(Job(Problem("denoise"), image, tmp_path / "out.png"))
     run(Job(Problem("denoise"), image, tmp_path / "out.png"), sidecar=False)
     assert (tmp_path / "out.png.json").read_text() == "{}"

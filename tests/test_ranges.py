@@ -259,7 +259,7 @@ def test_alpha_does_not_keep_colours_from_being_stretched() -> None:
     np.testing.assert_array_equal(found.image[..., :3], alone)
 
 
-@pytest.mark.filterwarnings("ignore:The image looks noisier", "ignore:The result does not explain")
+@pytest.mark.filterwarnings("ignore:The image is noisier", "ignore:The result does not explain")
 def test_a_sample_in_which_all_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is known of the range then, so it stays; and holes are filled in all the same."""
     da = pytest.importorskip("dask.array")

@@ -180,7 +180,7 @@ def test_models_without_calibration_say_so(grey: np.ndarray) -> None:
     result = slir.denoise(grey, sigma=15, data_range=255, model=bare, return_info=True)
     assert result.error_map is None
     assert result.absolute_error_map is None
-    with pytest.raises(SlirError, match="no interval: this model says nothing about its errors"):
+    with pytest.raises(SlirError, match="no interval: this model gives no expected errors"):
         result.interval(0.9)
     with pytest.raises(SlirError, match="carries no examples"):
         result.explain(4, 4)

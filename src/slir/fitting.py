@@ -139,7 +139,9 @@ def fit(
             remedy = "Its bank is drawn in seconds; leave the cluster out."
             raise InputError("cluster", "be left out for method 'paper'", repr(cluster), remedy)
         if operator is None or isinstance(sigma, tuple) or sigma is None:
-            remedy = "Pass operator=slir.operators.Blur(psf), sigma=0.01, say; method='kernel' serves a whole task."
+            remedy = (
+                "Pass for example operator=slir.operators.Blur(psf), sigma=0.01; method='kernel' serves a whole task."
+            )
             raise InputError("operator and sigma", "be given for method 'paper'", f"{operator}, {sigma}", remedy)
         return paper_model(images, operator, sigma, **settings)
     if method != "kernel":

@@ -71,7 +71,7 @@ class Outlook:
         Raises SlirError where the errors are not calibrated.
         """
         if self.trust is None or self.reason:
-            raise SlirError(f"There is no interval: {self.reason}. error_map may still tell better from worse.")
+            raise SlirError(f"There is no interval: {self.reason}. error_map still ranks pixels.")
         calibration = self.trust.calibration
         half = self.sizes(lambda error: calibration.half_width(error, level), image)
         # Beside a large offset 32-bit floats have no digits left for the width.
@@ -91,7 +91,7 @@ class Outlook:
 UNTOUCHED = "nothing was restored"
 """Why an image that came back as it was has no calibrated errors."""
 
-SILENT = "this model says nothing about its errors"
+SILENT = "this model gives no expected errors"
 UNASKED = 'errors were not asked for: pass return_info=True, not "stats"'
 
 

@@ -13,7 +13,7 @@ from slir.cli.progress import progress_bar
 
 Data = Annotated[Path, typer.Option(metavar="DIR", help="Folder with the data sets.")]
 Out = Annotated[Path, typer.Option(metavar="DIR", help="Folder for figures (CSV, JSON) and pictures.")]
-Smoke = Annotated[bool, typer.Option("--smoke", help="Almost nothing: only to see that it runs.")]
+Smoke = Annotated[bool, typer.Option("--smoke", help="A minimal run, to check that it works.")]
 Peers = Annotated[bool, typer.Option("--peers", help="Run other methods on the same images too.")]
 Tables = Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this table; may be given more than once.")]
 OUT = Path("bench-results")
@@ -45,7 +45,7 @@ def paper(
     device: options.Device = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Print the paper's tables with our figures beside them. A run that was stopped goes on where it was.
+    """Print the paper's tables with our figures beside them. A run that was stopped continues.
 
     Example: slir bench paper --data datasets --out bench-results --subset
     """
@@ -125,7 +125,7 @@ def speed(
         list[str] | None, typer.Option(metavar="NAME", help="Only this task; may be given more than once.")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on where a run into the same folder was stopped.")
+        bool, typer.Option("--resume", help="Continue a run into the same folder that was stopped.")
     ] = False,
     device: options.Device = None,
     quiet: options.Quiet = False,

@@ -137,14 +137,14 @@ def noise_of(physics: dinv.LinearPhysics, number: int = 0) -> float:
     if isinstance(physics, dinv.StackedPhysics):
         sigmas = {noise_of(part, number) for part in physics.physics_list}
         if len(sigmas) > 1:
-            remedy = "Pass sigma to the Reconstructor, and divide each part and its measurements by what its noise has."
+            remedy = "Pass sigma to the Reconstructor, and divide each part and its measurements by its noise level."
             raise InputError("physics", "have the same noise in all its parts", sorted(sigmas), remedy)
         return sigmas.pop()
     noise = physics.noise_model
     if isinstance(noise, dinv.ZeroNoise):
         return 0.0
     if not isinstance(noise, dinv.GaussianNoise):
-        remedy = "Pass sigma to the Reconstructor: about what the noise's standard deviation is."
+        remedy = "Pass sigma to the Reconstructor: the approximate standard deviation of the noise."
         raise InputError("physics", "have Gaussian noise, or none", type(noise).__name__, remedy)
     sigma = noise.sigma.flatten()
     return float(sigma[number if len(sigma) > 1 else 0])

@@ -70,7 +70,7 @@ def checked_size(physics: dinv.LinearPhysics, img_size: Size | None) -> Size:
         raise InputError("physics", "be a deepinv LinearPhysics", type(physics).__name__, remedy)
     size = img_size or getattr(physics, "img_size", None) or getattr(physics, "imsize", None)
     if size is None or len(size) != 3:
-        raise InputError("img_size", "be (channels, height, width)", size, "Pass img_size=(1, 128, 128), say.")
+        raise InputError("img_size", "be (channels, height, width)", size, "Pass for example img_size=(1, 128, 128).")
     return (int(size[0]), int(size[1]), int(size[2]))
 
 
@@ -87,7 +87,9 @@ def of_sample(physics: dinv.LinearPhysics, number: int, size: Size) -> dinv.Line
     x = _random(physics, (count, *size))
     if not _equal(_parts(own.A(x[number : number + 1])), [part[number : number + 1] for part in _parts(physics.A(x))]):
         remedy = "Restore images one by one, each with its own physics."
-        raise InputError("physics", "say which of its parameters belong to an image", type(physics).__name__, remedy)
+        raise InputError(
+            "physics", "specify which of its parameters belong to an image", type(physics).__name__, remedy
+        )
     return own
 
 

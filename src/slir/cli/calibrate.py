@@ -45,8 +45,8 @@ def calibrate(
             min=0,
             max=10,
             metavar="PERCENT",
-            help="Of the range: the strongest grain that images to be restored have and these, compressed or reduced, "
-            "may lack. 0 adds none.",
+            help="Grain to add at most, as a share of the range: compressed or reduced images have lost theirs. "
+            "0 adds none.",
         ),
     ] = 1.0,
     device: options.Device = None,
@@ -56,9 +56,9 @@ def calibrate(
     """Measure how far off a model is on clean images of your own, and write that into it.
 
     Images are degraded, restored and compared with the truth. With the model that this writes, --error-map and, in
-    Python, `Result.interval` hold for images like these. Take images that the model has not learnt from, a dozen at
-    least. Say --psf and --sigma where they are always the same: for one blur and one noise level intervals are the most
-    exact. It takes a minute or two.
+    Python, `Result.interval` hold for images like these. Pass at least a dozen images that the model has not
+    learnt from. Specify --psf and --sigma if they are always the same: intervals are most exact for one blur and one
+    noise level. It takes a minute or two.
 
     Examples:
 
@@ -100,7 +100,9 @@ def calibrate(
     show.done(_holds(found.trust), quiet=quiet)
     if len(paths) < A_START:
         few = "1 image" if len(paths) == 1 else f"{len(paths)} images"
-        show.warn(f"{few} may not be like all others: intervals may hold the truth less often, or more. Pass a dozen.")
+        show.warn(
+            f"{few} may not be typical: intervals may hold the truth less or more often than stated. Pass a dozen."
+        )
 
 
 def _summary(task: str, trust: Trust) -> str:

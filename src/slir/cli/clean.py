@@ -155,7 +155,7 @@ def _clean(path: Path, data_range: options.DataRange) -> tuple[Picture, np.ndarr
     picture = read(path)
     limits = picture.data_range if data_range is None else data_range
     if limits is None:
-        rule = "be given for images whose file does not say it"
+        rule = "be given for images whose file does not specify it"
         raise InputError(
             "--data-range", rule, f"missing for {path} ({picture.pixels.dtype})", "Pass 1 where white is 1."
         )

@@ -48,7 +48,7 @@ def _table(path: Path) -> dict[str, Any]:
         with open(path, "rb") as stream:
             text = stream.read(_LONGEST + 1).decode()
         if len(text) > _LONGEST or _PARTS.search(text):
-            raise FileError(path, "is no file of options: it is too long, or its keys are", _ONE_A_LINE)
+            raise FileError(path, "is not a file of options: it is too long, or its keys are", _ONE_A_LINE)
         return tomllib.loads(text.replace("\r\n", "\n"))
     except FileNotFoundError as error:
         raise FileError(path, "does not exist", "Check the name and the folder.") from error

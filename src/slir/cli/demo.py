@@ -12,9 +12,9 @@ from slir.cli.progress import progress_bar
 
 
 def demo(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the pictures; it is made if need be.")] = Path(
-        "demo"
-    ),
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder for the pictures; it is created if necessary.")
+    ] = Path("demo"),
     quiet: options.Quiet = False,
 ) -> None:
     """Restore a picture that comes with slir, and write it before and after.

@@ -21,12 +21,12 @@ def explain(
         str,
         typer.Option(metavar="ROW,COL", help="Which pixel of the restored image, from 0 at the top and at the left."),
     ],
-    task: Annotated[options.Task, typer.Option(help="What is to be done to the image.")],
+    task: Annotated[options.Task, typer.Option(help="The task.")],
     sigma: Annotated[
         str | None,
         typer.Option(
             metavar="auto|NUMBER|PERCENT%|poisson-gaussian",
-            help="The noise, as the command of the task takes it; by default what that takes.",
+            help="The noise, as for the command of the task; the default is that of the command.",
         ),
     ] = None,
     psf: options.PsfFile = None,
@@ -119,6 +119,6 @@ def _tell(image: Path, found: Explanation) -> None:
     size, (top, left) = found.size, found.corner
     show.done(f"{image}, pixel ({found.row}, {found.col}): the patch of {size} × {size} pixels from ({top}, {left}) on")
     Console(highlight=False, markup=False).print(table)
-    kind = "the model's own" if found.own else "the most local that give what the model says"
+    kind = "the model's own" if found.own else "the most local ones that give the patch of the model"
     total = f"{len(found.weights)} of {found.total:,} examples; the weights are {kind}"
     show.done(f"{total}. All together give the patch to {found.reproduces:.1g} of the range.")

@@ -19,9 +19,9 @@ Output = Annotated[
         "--output",
         "-o",
         metavar="OUT",
-        help="Where to write the kernel. The suffix says how: .npy and .csv keep every digit, .tif seven of them; .png "
-        "has 16 bits and its largest value is white, so the scale is lost (--psf divides by the sum anyway), and with "
-        "it wings below 1/131070 of the peak.",
+        help="Where to write the kernel. The suffix gives the format: .npy and .csv keep every digit, .tif seven of "
+        "them. .png has 16 bits and its largest value is white, so the scale is lost (--psf divides by the sum), "
+        "and so are wings below 1/131070 of the peak.",
     ),
 ]
 Draw = Annotated[
@@ -91,7 +91,7 @@ def motion(
     force: options.Force = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """A straight, even motion of the camera or of what it shows.
+    """A straight, even motion of the camera or of the object.
 
     Example: slir psf motion 15,30 -o psf.npy
     """
@@ -209,7 +209,7 @@ def image(
     force: options.Force = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """What the image of one bead or star shows: background off, cut out, centred to a fraction of a pixel.
+    """The PSF from the image of one bead or star: without background, cut out, centred to a fraction of a pixel.
 
     The image should be linear in the light (no camera JPEG), not clipped, and dark on all sides of one object.
 
@@ -237,7 +237,7 @@ def file(
     force: options.Force = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """A kernel that exists: checked, divided by its sum, given odd sides.
+    """An existing kernel: checked, divided by its sum, padded to odd sides.
 
     Example: slir psf file kernel.csv -o psf.npy
     """

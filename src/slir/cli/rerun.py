@@ -73,7 +73,7 @@ def _again(file: Path, output: str | None, *, many: bool, anyway: bool, force: b
     job = sidecar.job(_target(sidecar, output, many=many))
     changes = sidecar.changes()
     if changes and not anyway:
-        raise FileError(file, f"cannot be done again: {'; '.join(changes)}", "Pass --anyway for another result.")
+        raise FileError(file, f"cannot be repeated: {'; '.join(changes)}", "Pass --anyway for another result.")
     for text in (*changes, *sidecar.other_versions()):
         show.warn(f"{file}: {text}; the result may differ")
     if many:
@@ -84,10 +84,10 @@ def _again(file: Path, output: str | None, *, many: bool, anyway: bool, force: b
         outcome = jobs.run(job, progress=progress or None)
     same_format = job.output.suffix == sidecar.output.suffix
     if same_format and atomic_output.digest(job.output) != sidecar.record["output"]["sha256"]:
-        show.warn(f"{job.output}: differs from what {file} tells of")
+        show.warn(f"{job.output}: differs from the one that {file} describes")
     made = (*outcome.error_maps, *outcome.intervals)
     if list(sidecar.map_hashes().values()) != [atomic_output.digest(path) for path in made]:
-        show.warn(f"the error map or interval of {job.output} differs from what {file} tells of")
+        show.warn(f"the error map or interval of {job.output} differs from the one that {file} describes")
     return batch.Report(job, "restored", outcome=outcome)
 
 

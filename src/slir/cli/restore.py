@@ -16,10 +16,10 @@ from slir.errors import InputError
 def denoise(sigma: options.GrowingSigma = "auto", *, run: Run) -> None:
     """Remove noise: of high ISO, of short exposures, of scanners and detectors.
 
-    The noise is taken to be white: of one strength everywhere and without pattern. Its strength is estimated from each
+    slir assumes white noise: of one strength everywhere and without pattern. Its strength is estimated from each
     image, unless --sigma specifies it. For noise that grows with brightness, pass --sigma poisson-gaussian; if the
-    camera adds an offset, pass it as black with --data-range. Pictures that were sharpened or smoothed already have
-    noise of other kinds. Less of it is removed.
+    camera adds an offset, pass it as black with --data-range. Less is removed of the noise of pictures
+    that were smoothed, sharpened or compressed. A warning then names a larger sigma.
 
     Examples:
 
@@ -49,8 +49,9 @@ def deblur(
     The blur kernel, or PSF, is the image of one point of light. Specify it with one of --psf, --gaussian, --motion and
     --defocus. `slir psf` makes and draws kernels, also from the picture of a star or a bead. A kernel that is too wide
     gives rings around edges; one that is too narrow leaves blur. A sigma that is too small gives rings; one that is too
-    large leaves blur. For noise that grows with brightness, run slir denoise --sigma poisson-gaussian first, then
-    deblur its output with a third of the sigma that it prints.
+    large leaves blur. If the kernel does not fit the image, slir smooths more or deblurs only slightly, and warns. For
+    noise that grows with brightness, run slir denoise --sigma poisson-gaussian first, then deblur its output with a
+    third of the sigma that it prints.
 
     Examples:
 

@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 class Degradation(clean.Degradation):
     """What is to be undone, where a model may say it."""
 
-    task: Annotated[
-        options.Task | None,
-        typer.Option(help="What is to be undone; by default what --model was learnt for, else noise."),
-    ] = None  # type: ignore[assignment]
+    task: Annotated[options.Task | None, typer.Option(help="The task; by default that of --model, else denoise.")] = (
+        None  # type: ignore[assignment]
+    )
     sigma: Annotated[
         str | None,
         typer.Option(
@@ -49,7 +48,7 @@ def theory(
     *,
     degradation: Degradation,
     model: Annotated[
-        Path | None, typer.Option("--model", metavar="FILE", help="A model that `slir fit` wrote, to be looked at.")
+        Path | None, typer.Option("--model", metavar="FILE", help="A model that `slir fit` wrote, to be examined.")
     ] = None,
     weights: Annotated[
         Literal["krr", "nw", "nystrom"],
@@ -63,7 +62,9 @@ def theory(
         int | None, typer.Option(min=32, help="The largest bank to measure; by default 1024 for krr, else 4096.")
     ] = None,
     folds: Annotated[int, typer.Option(min=2, help="Into how many groups images are cut, each held out in turn.")] = 5,
-    repeats: Annotated[int, typer.Option(min=1, help="How often, with other groups. More give smaller errors.")] = 1,
+    repeats: Annotated[
+        int, typer.Option(min=1, help="Number of repetitions with other groups. More give smaller errors.")
+    ] = 1,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="DIR", help="Folder for the report (text, JSON), the curves and plots."),
@@ -128,7 +129,7 @@ def _images(
         return None, None if sigma is None else options.sigma_value(sigma, span=255.0) / 255
     paths = clean.files(places)
     if len(paths) < 2:
-        remedy = "Pass more, since one is learnt from while another is held out; or none, for those that slir has."
+        remedy = "Pass more, because images are held out in turn; or none, for those that slir ships."
         raise InputError("IMAGES", "be two at least", f"{paths[0]} alone", remedy)
     pictures = clean.pictures(paths, limits, progress)
     noise = None if sigma is None else clean.noise(pictures, limits, sigma)

@@ -191,5 +191,5 @@ def result(future: Any, what: str) -> Any:
         raise SlirError(f"{what}: {reason}. {remedy}") from error
     except CancelledError as error:
         raise SlirError(
-            f"{what}: the cluster went away. Run the same command again: what is done stays done."
+            f"{what}: the connection to the cluster was lost. Run the same command again: finished work is kept."
         ) from error

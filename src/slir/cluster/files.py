@@ -69,7 +69,7 @@ def _restore(
         pieces = [*restore_file.pieces_of(source.size, work, lead_model(work, source), folder.side)]
     wanted = [(plane, number) for plane in range(source.planes) for number in range(len(pieces))]
     done = folder.finished_tiles(wanted)
-    notes = (f"{len(done)} of {len(wanted)} tiles were there from a run that was stopped",) if done else ()
+    notes = (f"{len(done)} of {len(wanted)} tiles were kept from a run that was stopped",) if done else ()
     assembly = _Assembly(folder, sink, work, pieces)
     kit = Kit(uuid.uuid4().hex, absolute(job), work.model, folder, cut, release())
     for number in _tiles(client, kit, wanted, frozenset(done)):

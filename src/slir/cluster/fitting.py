@@ -64,7 +64,9 @@ def _gather(client: Any, futures: list[Any]) -> list[Any]:
         reason = "each worker that took some of the crops died, which is what happens when memory runs out"
         raise SlirError(f"fit: {reason}. Give workers more memory, or pass fewer cells.") from error
     except CancelledError as error:
-        raise SlirError("fit: the cluster went away. Run the same again once it is there.") from error
+        raise SlirError(
+            "fit: the connection to the cluster was lost. Run the fit again when the cluster is back."
+        ) from error
 
 
 # Run by workers, with one thread each.

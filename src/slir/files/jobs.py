@@ -126,7 +126,8 @@ class Job:
             return limits, value
         if limits is None:
             rule = "be in pixel values where their range is not known"
-            raise InputError("sigma", rule, repr(self.problem.sigma), "Pass it so, or say what the data range is.")
+            remedy = "Pass it in pixel values, or specify the data range."
+            raise InputError("sigma", rule, repr(self.problem.sigma), remedy)
         low, high = limits if isinstance(limits, tuple) else (0.0, limits)
         assert isinstance(value, float)  # a percentage is one
         return limits, value / 100 * (high - low)
@@ -191,7 +192,7 @@ def run(
     ours = provenance.is_sidecar(place)
     older = provenance.load(place).maps() if ours else {}
     if sidecar and place.exists() and not ours:
-        raise FileError(place, "exists already and is no sidecar of slir", "Move it, or restore without a sidecar.")
+        raise FileError(place, "exists already and is not a sidecar of slir", "Move it, or restore without a sidecar.")
     with caught() as told, staged(job.output) as stage, using_threads(job.threads) as threads:
         start = time.perf_counter()
         inputs = provenance.fingerprints(job) if sidecar else {}  # before the work: the output may replace the image

@@ -77,10 +77,12 @@ def search(
         raise InputError("the inputs", "be at least one image or folder", "none", "Name the images to restore.")
     if not is_folder(inputs, output):
         if form is not None and Path(output).suffix.lower() != suffix_of(form):
-            raise InputError("the format", f"be that of the file {output}", repr(form), "The suffix says it already.")
+            raise InputError(
+                "the format", f"be that of the file {output}", repr(form), "The suffix already specifies it."
+            )
         if not Path(output).suffix:
             remedy = f"Name a file, such as {output}.png, or a folder, which ends in a slash: {output}/"
-            raise FileError(output, "has no suffix that says its format", remedy)
+            raise FileError(output, "has no suffix that gives its format", remedy)
         return Search([Pair(Path(inputs[0]), Path(output), Path(Path(inputs[0]).name))], [])
     folder = Path(output)
     if folder.exists() and not folder.is_dir():

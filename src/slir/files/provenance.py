@@ -177,7 +177,7 @@ class Sidecar:
             if then.get(name) != now.get(name):
                 return f"was made with another {name}" + _versus(then.get(name), now.get(name))
         if digest(self.output) != self.record["output"]["sha256"]:
-            return "is not the file that its sidecar tells of"
+            return "is not the file that its sidecar describes"
         if job.error_map and "error_map" not in self.record:
             return "was made without an error map"
         percent = self.record.get("interval", {}).get("percent")
@@ -208,7 +208,7 @@ class Sidecar:
             told = self.record.get("error_map", {}) | self.record.get("interval", {}).get("files", {})
             return {kind: entry["sha256"] for kind, entry in told.items()}
         except (AttributeError, TypeError, LookupError) as error:
-            raise _damage_error(self.path, "it tells nothing of its error map or interval") from error
+            raise _damage_error(self.path, "it does not describe its error map or interval") from error
 
     def _place(self, what: str) -> Path:
         return Path(os.path.normpath(self.path.parent / self.record[what]["path"]))
@@ -224,9 +224,11 @@ def load(path: str | os.PathLike[str]) -> Sidecar:
     except OSError as error:
         raise FileError(path, f"cannot be read ({error.strerror or error})", "Name the file OUT.json.") from error
     except (ValueError, RecursionError) as error:
-        raise FileError(path, "is no sidecar of slir (not JSON)", "Name the file OUT.json beside an output.") from error
+        raise FileError(
+            path, "is not a sidecar of slir (not JSON)", "Name the file OUT.json beside an output."
+        ) from error
     if not isinstance(record, dict) or record.get("slir") != KIND:
-        raise FileError(path, "is JSON, but no sidecar of slir", "Name the file OUT.json beside an output.")
+        raise FileError(path, "is JSON, but not a sidecar of slir", "Name the file OUT.json beside an output.")
     if record.get("version") != VERSION:
         remedy = "Install the slir that wrote it, or a newer one."
         raise FileError(path, f"has version {record.get('version')}, this slir reads {VERSION}", remedy)

@@ -58,7 +58,7 @@ def refusal(head: Head) -> str | None:
     if head.has_alpha:
         return "BMP holds no transparency, but the picture has an alpha channel"
     if head.meta.orientation != 1:
-        return "BMP does not say which way up a picture is, but this one has to be turned"
+        return "BMP does not store an orientation, but this picture has one"
     return None
 
 

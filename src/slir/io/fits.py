@@ -102,7 +102,7 @@ class FitsSource(Source):
         )
         notes = ["its compression is not kept"] if self._compressed else []
         if "CHECKSUM" in header:
-            notes.append("its checksum is left out, since it speaks of the old pixels")
+            notes.append("its checksum is left out, because it describes the old pixels")
         self.head = Head(
             size=(sides[1], sides[0]),
             dtype=dtype,

@@ -287,6 +287,6 @@ def _format_named(path: Path) -> Format:
     suffix = path.suffix.lower()
     form = next((form for form in FORMATS if suffix in form.extensions), None)
     if form is None:
-        reason = f"has the unknown suffix {path.suffix!r}" if path.suffix else "has no suffix that says its format"
+        reason = f"has the unknown suffix {path.suffix!r}" if path.suffix else "has no suffix that gives its format"
         raise FileError(path, reason, f"Choose a name that ends as {_KNOWN} does.")
     return form

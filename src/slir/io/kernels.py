@@ -33,7 +33,7 @@ def read_psf(path: str | os.PathLike[str]) -> np.ndarray:
     elif images.is_image_name(path):
         kernel = _image(path)
     else:
-        raise FileError(path, "is no kernel that slir can read", "Save it as .npy, .csv, .txt, .png or .tif.")
+        raise FileError(path, "is not a kernel that slir can read", "Save it as .npy, .csv, .txt, .png or .tif.")
     if kernel.ndim != 2 or 0 in kernel.shape:
         raise FileError(path, f"holds an array of shape {kernel.shape}, not a kernel", "Save one plane of two axes.")
     if kernel.dtype.kind not in "biuf":
@@ -62,7 +62,7 @@ def write_psf(path: str | os.PathLike[str], kernel: np.ndarray) -> None:
     suffix = path.suffix.lower()
     kernel = np.asarray(kernel, dtype=np.float64)
     if kernel.ndim != 2 or not kernel.size or not np.isfinite(kernel).all():
-        raise FileError(path, "cannot hold what is no kernel", "Pass finite numbers on two axes.")
+        raise FileError(path, "cannot hold this array, which is not a kernel", "Pass finite numbers on two axes.")
     if suffix in (".tif", ".tiff"):
         images.write(path, Picture(kernel.astype(np.float32)))
     elif suffix == ".png":

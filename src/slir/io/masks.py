@@ -52,7 +52,7 @@ def open_mask(path: str | os.PathLike[str], shape: tuple[int, int] | None = None
 def _missing(path: Path, picture: Picture) -> np.ndarray:
     values = picture.pixels
     if path.suffix.lower() in jpeg.EXTENSIONS and not np.isin(values, (0, 255)).all():
-        reason = "is a JPEG whose black is not all black, so that what is missing cannot be told"
+        reason = "is a JPEG whose black pixels are not exactly 0, so missing pixels cannot be identified"
         raise FileError(path, reason, "Save the mask as PNG, with 0 where a pixel is good.")
     missing = values != 0
     if picture.channel_axis is not None:
@@ -63,7 +63,7 @@ def _missing(path: Path, picture: Picture) -> np.ndarray:
 def _check_size(path: Path, found: tuple[int, ...], shape: tuple[int, int] | None) -> None:
     if shape is None or found == tuple(shape):
         return
-    reason = f"is a mask of {_times(found)} pixels for an image of {_times(shape)}"
+    reason = f"has {_times(found)} pixels, but the image has {_times(shape)}"
     turned = found == tuple(shape)[::-1]
     raise FileError(path, reason, "Rotate it as the image is stored." if turned else "Make a mask of the image's size.")
 

@@ -185,7 +185,7 @@ def _making_sense(path: str | Path) -> Iterator[None]:
 
 def _check_header(path: str | Path, kind: str, metadata: dict[str, str]) -> None:
     if metadata.get("format") != kind:
-        raise FileError(path, "it is a safetensors file, but no slir model", "Pass a file that slir fit wrote.")
+        raise FileError(path, "it is a safetensors file, but not a slir model", "Pass a file that slir fit wrote.")
     if metadata.get("version") != str(VERSION):
         reason = f"it has format version {metadata.get('version')}, this slir {slir.__version__} reads {VERSION}"
         remedy = f"Install the slir that wrote it ({metadata.get('slir')}), or fit it again."
@@ -196,7 +196,7 @@ def _check_provenance(found: Any) -> None:
     """What is asked of it later on: an object, in which the operator or the family of them is one too."""
     family = found.get("family", found)
     if not isinstance(family, dict) or not isinstance(family.get("operator", {}), dict):
-        raise TypeError("a provenance says nothing of its operator")
+        raise TypeError("its provenance does not name an operator")
 
 
 def _typed(kind: type[Made], **settings: Any) -> Made:

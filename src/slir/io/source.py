@@ -125,7 +125,7 @@ class WholeSource(Source):
         if self._pixels is None:
             pixels = self._decode()
             if (pixels.shape, pixels.dtype) != ((*self.size, self.head.channels), self.dtype):
-                raise ValueError(f"has a header that says {self.layout} {self.dtype}, but other pixels")
+                raise ValueError(f"has a header that declares {self.layout} {self.dtype}, but other pixels")
             self._pixels = pixels
         return self._pixels[rows.start : rows.stop, cols.start : cols.stop]
 

@@ -56,7 +56,7 @@ def with_hidden(pages: list[Page], text: str, size: int, notes: list[str]) -> li
         return pages
     room = size - int(page.offsets[0])
     if room < 1.5 * step:  # one page of a stack, saved with the description of all
-        notes.append(f"its description speaks of {count} pages, but there is one")
+        notes.append(f"its description declares {count} pages, but there is one")
         return pages
     if room < count * step:
         raise ValueError(f"holds fewer bytes than its {count} pages need: the file is truncated or damaged")

@@ -109,7 +109,7 @@ def far_away(frame: Canvas, array: np.ndarray, operator: Operator) -> list[str]:
         least, most = float(values.min()), float(values.max())
         if max(high - least, most - low) >= 0.99 * OUTLYING * (high - low):
             found = f"Some pixels, down to {least:g} or up to {most:g}, lie far away from all others"
-            return [f"{found}. Fill them in first, with slir.inpaint: they are felt all over the image."]
+            return [f"{found}. Fill them in first, with slir.inpaint: they affect the whole image."]
     return []
 
 

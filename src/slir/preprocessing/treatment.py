@@ -31,7 +31,7 @@ from slir.trust.forward import NOISE_OFF, UNEXPLAINED, ForwardCheck, judge, unex
 POISSON_GAUSSIAN = "poisson-gaussian"
 
 NOT_FINITE = (
-    "the restoration ran into infinite numbers: the operator or the model holds values far beyond the image's. "
+    "the restoration gave infinite numbers: the operator or the model holds values far beyond those of the image. "
     "Check the PSF or the linear map that was given, and fit the model anew."
 )
 
@@ -295,7 +295,7 @@ def _check_noise(measured: Sequence[float], sigmas: Sequence[float], spans: Sequ
     """Warn where the image is far noisier than was told. Less noise is no mistake: a larger σ smooths more."""
     for found, told, span in zip(measured, sigmas, spans):
         if found > NOISE_OFF * max(told, ROUNDING):
-            advice = f"The image looks noisier than sigma says: about {found * span:.3g}, not {told * span:.3g}."
+            advice = f"The image is noisier than sigma: about {found * span:.3g}, not {told * span:.3g}."
             warnings.warn(f"{advice} sigma='auto' estimates it.", SlirWarning, stacklevel=7)
             return
 
@@ -315,12 +315,12 @@ def check_model(model: Model, operator: Operator, sigmas: tuple[float, ...], spa
         remedy = f"Fit one with slir.fit(images, task='upsample', factor={operator.scale})."
         raise InputError("model", f"be learnt for the factor {operator.scale}", f"for {learnt['factor']}", remedy)
     if operator.missing is None and its and its != ours:
-        advice = "The model was learnt for another PSF, filter or border than the one given; fit one for this."
+        advice = "The model was learnt for another PSF, filter or border than the one given. Fit a model for this one."
         warnings.warn(advice, SlirWarning, stacklevel=8)
     own, asked = learnt.get("sigma"), max(sigmas)
     if isinstance(own, int | float) and abs(own - asked) > 0.25 * max(own, asked, 2e-3):
-        told = f"The model was learnt for sigma {own * span:.3g} and restores as if it were so"
-        warnings.warn(f"{told}, but sigma is {asked * span:.3g}; fit one for this.", SlirWarning, stacklevel=8)
+        told = f"The model was learnt for sigma {own * span:.3g} and assumes it"
+        warnings.warn(f"{told}, but sigma is {asked * span:.3g}. Fit a model for this one.", SlirWarning, stacklevel=8)
 
 
 def sample(shape: tuple[int, int]) -> list[tuple[slice, slice]]:

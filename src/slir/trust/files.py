@@ -109,8 +109,8 @@ class ErrorMaps:
         if not there:
             warnings.warn(f"No error map was made: {reason}.", SlirWarning, stacklevel=3)
         else:
-            told = f"The error map is not calibrated: {reason}. It tells better from worse pixels, but not how far off"
-            warnings.warn(f"{told} they are.", SlirWarning, stacklevel=3)
+            use = "It ranks pixels, but the size of the errors is uncertain."
+            warnings.warn(f"The error map is not calibrated: {reason}. {use}", SlirWarning, stacklevel=3)
 
 
 class Small:

@@ -48,7 +48,7 @@ _LEAST = 16
 
 @dataclass(frozen=True)
 class ForwardCheck:
-    """What the data say about the forward model that a restoration was told.
+    """What the data show about the forward model of a restoration.
 
     chi2: mean of (y − Bx̂)²/σ², somewhat below 1 where all is right; None where the PSF leaves no pixel to look at.
     correlation: the largest of neighbouring residuals, at most about 0 where all is right; None likewise.
@@ -137,10 +137,10 @@ def _noise_fault(found: float, told: float, span: float, texture: float, estimat
     numbers = f"about {found * span:.3g}, not {told * span:.3g}"
     if found > NOISE_OFF * (max(told, ROUNDING) ** 2 + texture**2) ** 0.5:
         advice = f"Part of the noise is then taken for detail. {_noise_advice(found * span, estimated)}"
-        return {"sigma too small": f"The image looks noisier than sigma says: {numbers}. {advice}"}
+        return {"sigma too small": f"The image is noisier than sigma: {numbers}. {advice}"}
     if told > max(NOISE_OFF * found, 2 * ROUNDING):
         advice = f"Detail is then lost with the noise. {_noise_advice(found * span, estimated)}"
-        return {"sigma too large": f"The image looks less noisy than sigma says: {numbers}. {advice}"}
+        return {"sigma too large": f"The image is less noisy than sigma: {numbers}. {advice}"}
     return {}
 
 
@@ -152,8 +152,8 @@ def _width_fault(scale: float) -> dict[str, str]:
     if not SCALES[0] * 1.01 < scale < SCALES[-1] * 0.99:
         times = f"{scale:.2f} times or {'less' if scale < 1 else 'more'}"
     text = (
-        f"The PSF looks too {name}: the image's spectrum speaks for one {times} as wide, or of another shape. Expect "
-        f"{harm}. Check its pixel size and units, or measure it on a bead or a star (slir.psf.from_image)."
+        f"The PSF looks too {name}: the spectrum of the image supports one {times} as wide, or one of another shape. "
+        f"Expect {harm}. Check its pixel size and units, or measure it on a bead or a star (slir.psf.from_image)."
     )
     return {f"psf too {name}": text}
 
@@ -175,9 +175,9 @@ def unexplained_words(left: float, told: float, *, estimated: bool) -> str:
 
 def _structure_fault(correlation: float) -> dict[str, str]:
     text = (
-        f"What the result leaves over is not white noise: neighbouring pixels of it correlate by {correlation:.2f}. "
-        "The image holds something that operator and noise do not make: noise that was filtered or compressed, "
-        "stripes, another blur or border. Restore from raw data, or take fine detail in the result with care."
+        f"The residual is not white noise: its neighbouring pixels correlate by {correlation:.2f}. Possible causes are "
+        "noise that was filtered or compressed, stripes, and another blur or border than the one given. Restore from "
+        "raw data, or do not rely on fine detail in the result."
     )
     return {"structure": text}
 
@@ -187,10 +187,9 @@ def _clipping_fault(left: _LeftOver, level: float) -> dict[str, str]:
         return {}
     times = (left.beside_clipped / left.power_elsewhere) ** 0.5
     text = (
-        f"{100 * left.clipped:.2g} % of the pixels are clipped, and next to them the result does not explain the "
-        f"image: what is left over is {times:.2g} times as strong as elsewhere. A blur of light "
-        "that was cut off is not what the operator makes: expose less, and do not trust what lies within a PSF of such "
-        "pixels."
+        f"{100 * left.clipped:.2g} % of the pixels are clipped. Next to them the residual is {times:.2g} times as "
+        "large as elsewhere, because the operator does not model clipping. Expose less, and do not trust pixels within "
+        "a PSF of clipped ones."
     )
     return {"clipping": text}
 

@@ -1,4 +1,4 @@
-// What a finished run tells: in plain words, facts, warnings, downloads.
+// What is shown of a finished run: plain words, facts, warnings, downloads.
 
 import { $, el, number, numbers, overall } from "./dom.js";
 import { inWords, TASKS } from "./settings.js";
@@ -35,7 +35,8 @@ function rows(job) {
   const found = [["Size", `${result.width} × ${result.height}`], ["Time", `${number(job.seconds, 3)} s`]];
   if (blur) found.push(["Blur (PSF)", inWords({ ...job, settings: { task: "", sigma: 0 } }).replace(/^, /, "")]);
   const { sigma, residual } = result;
-  if (sigma !== null && sigma !== undefined) found.push([settings.sigma === "auto" ? "Noise found (σ)" : "Noise (σ)", numbers(sigma)]);
+  const label = result.forward?.psf_error ? "Noise and PSF error (σ)" : settings.sigma === "auto" ? "Noise found (σ)" : "Noise (σ)";
+  if (sigma !== null && sigma !== undefined) found.push([label, numbers(sigma)]);
   if (residual !== null && residual !== undefined) found.push(["Residual", numbers(residual)]);
   return found;
 }
@@ -52,7 +53,7 @@ function noiseShare({ settings, result }, file) {
 /** What was found: "Little noise was found (σ 2.6). ". */
 function noiseInWords(job, file) {
   const share = noiseShare(job, file);
-  if (job.settings.sigma !== "auto" || share === null) return "";
+  if (job.settings.sigma !== "auto" || share === null || job.result.forward?.psf_error) return ""; // then not noise alone
   return `${LEVELS.find(([limit]) => share < limit)[1]} was found (σ ${number(overall(job.result.sigma), 3)}). `;
 }
 
