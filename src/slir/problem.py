@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from slir.errors import InputError
+from slir.preprocessing.amount import ALL, Amount
 
 if TYPE_CHECKING:
     from slir.kernel.degradations import Family
@@ -70,6 +71,10 @@ class Task(ABC):
     def at_whole_scale(self, options: Options) -> Options:
         """The options with the next whole scale."""
         return options
+
+    def amount(self, options: Options) -> Amount:
+        """How much of the noise is removed."""
+        return ALL
 
     def check(self, options: Options) -> None:  # noqa: B027  (not every task has a rule)
         """Raise InputError for options that are wrong whatever the image."""
@@ -147,6 +152,11 @@ class Problem:
     def scale(self) -> float:
         """How many times as high and as wide as y the result is."""
         return self.task.scale(self.options)
+
+    @property
+    def amount(self) -> Amount:
+        """How much of the noise is removed."""
+        return self.task.amount(self.options)
 
     @property
     def factor(self) -> int:

@@ -152,6 +152,8 @@ def restore_image(image: Array, problem: Problem, options: Settings = Settings()
         "forward": None if check is None else asdict(check),
         "range": frame.ranges[0] if grey else list(frame.ranges),
     }
+    if treatment.noise is not None:
+        stats["noise"] = treatment.noise.words(frame.spans[0])
     if treatment.evened:
         known = [(even.stabiliser, span) for even, span in zip(treatment.evened, frame.spans)]
         stats["gain"] = [own.gain * span for own, span in known]
@@ -185,6 +187,7 @@ def _lazily(image: Any, problem: Problem, options: Settings) -> Any:
     if not (options.rng is None or isinstance(options.rng, int | np.integer)):
         raise InputError("rng", "be an int with a Dask array", type(options.rng).__name__, "Pass a seed such as 0.")
     settings: dict[str, Any] = {"model": _given_model(options.model), "seed": int(options.rng or 0)}
+    settings["amount"] = problem.amount
     shared: dict[str, Any] = {
         "data_range": options.data_range,
         "channel_axis": options.channel_axis,
@@ -208,7 +211,8 @@ def _prepare(
     operator.y_shape(x_shape)
     if min(shape) < MIN_SIDE:
         raise InputError("image", f"have at least {MIN_SIDE} pixels a side", f"{shape[0]}×{shape[1]}", "Pad it first.")
-    return operator, *settle(frame, array, operator, problem.sigma, _given_model(model), device)
+    settled = settle(frame, array, operator, problem.sigma, _given_model(model), device, amount=problem.amount)
+    return operator, *settled
 
 
 def explain_pixel(

@@ -30,6 +30,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from slir.errors import InputError
+from slir.preprocessing.amount import Amount
 from slir.problem import REQUIRED, Options, Problem, Size, Task, register
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Denoise(Task):
     name, done = "denoise", "denoised"
     usual_sigma = "10%"
     grows = True
+    options: ClassVar[Options] = {"strength": 1.0, "chroma": None}
 
     def operator(self, options: Options, size: Size | None) -> Operator:
         from slir.operators import Identity
@@ -71,11 +73,19 @@ class Denoise(Task):
 
         return Noise(**noise_levels(sigma))
 
+    def amount(self, options: Options) -> Amount:
+        return Amount.of(options["strength"], options["chroma"])
+
+    def check(self, options: Options) -> None:
+        self.amount(options)
+
 
 def denoise(
     image: Array,
     *,
     sigma: float | str = "auto",
+    strength: float = 1.0,
+    chroma: float | None = None,
     model: Model | str | PathLike | None = None,
     data_range: DataRange = None,
     channel_axis: int | None = None,
@@ -85,17 +95,20 @@ def denoise(
     observe: Observe = None,
     return_info: Info = False,
 ) -> Any:
-    """Remove white noise from an image.
+    """Remove noise from an image.
 
-    image: (H, W), or with a channel axis. sigma: the noise's standard deviation in units of the pixel values (25 on an
-    8-bit image, 0.1 on a float image of range 1), or "auto" to estimate it per channel. Too small leaves noise, too
-    large smooths detail away. "poisson-gaussian" is for noise whose variance grows with brightness, as that of light
+    image: (H, W), or with a channel axis. sigma: the standard deviation of white noise in units of the pixel values (25
+    on an 8-bit image, 0.1 on a float image of range 1), or "auto" to find the noise: white noise, or noise as cameras
+    and JPEG leave it, whose level depends on brightness. Too small leaves noise, too large smooths detail away.
+    strength: how much of the noise is removed, 0 to 3: 1 removes what was found, 0.7 keeps some grain, 1.5 assumes a
+    higher level. chroma: the same for differences between colours; as the strength by default.
+    "poisson-gaussian" is for noise whose variance grows with brightness, as that of light
     does: how it grows is estimated per channel, and the image is restored where the noise is even
     (`slir.preprocessing.stabilise`). Black has to be 0 for that, or given with data_range.
 
     >>> restored = slir.denoise(image, sigma=25)
     """
-    problem = Problem("denoise", sigma=sigma)
+    problem = Problem("denoise", sigma=sigma, strength=strength, chroma=chroma)
     return _restore(image, problem, model, data_range, channel_axis, device, rng, progress, observe, return_info)
 
 

@@ -13,24 +13,35 @@ from slir.errors import InputError
 
 
 @command
-def denoise(sigma: options.GrowingSigma = "auto", *, run: Run) -> None:
+def denoise(
+    sigma: options.GrowingSigma = "auto",
+    strength: Annotated[
+        float, typer.Option(metavar="0..3", help="How much of the noise to remove: 0.7 keeps grain, 1.5 removes more.")
+    ] = 1.0,
+    chroma: Annotated[
+        float | None,
+        typer.Option(metavar="0..3", help="The same for noise in colours. The default is the strength."),
+    ] = None,
+    *,
+    run: Run,
+) -> None:
     """Remove noise: of high ISO, of short exposures, of scanners and detectors.
 
-    slir assumes white noise: of one strength everywhere and without pattern. Its strength is estimated from each
-    image, unless --sigma specifies it. For noise that grows with brightness, pass --sigma poisson-gaussian; if the
-    camera adds an offset, pass it as black with --data-range. Less is removed of the noise of pictures
-    that were smoothed, sharpened or compressed. A warning then names a larger sigma.
+    slir looks at each image for white noise, and for noise as cameras and JPEG leave it: coarse, and stronger in dark
+    or in bright parts. --sigma specifies white noise instead. For raw data whose noise grows with brightness, pass
+    --sigma poisson-gaussian; if the camera adds an offset, pass it as black with --data-range.
 
     Examples:
 
-    slir denoise night.png -o clean.png
+    slir denoise night.jpg -o clean.jpg
+    slir denoise night.jpg -o clean.jpg --strength 0.7 --chroma 1
     slir denoise night.png -o clean.png --sigma 15 --error-map --interval 90
     slir denoise cells.tif -o clean.tif --sigma poisson-gaussian --data-range 100,65535
     slir denoise photos/ -o clean/ --recursive --skip-existing --jobs 2
     slir denoise 'photos/**/*.jpg' -o clean/ --format png --dry-run
     slir denoise --config run.toml --sigma 10%
     """
-    run.restore("denoise", sigma)
+    run.restore("denoise", sigma, strength=strength, chroma=chroma)
 
 
 @command

@@ -24,6 +24,7 @@ from slir.estimator.tiling import cut, halo, period, tile_side
 from slir.model import Model
 from slir.operators import Mask, Operator
 from slir.operators.base import Shape
+from slir.preprocessing.amount import ALL, Amount
 from slir.preprocessing.arrays import DataRange, as_numpy, pixel_range
 from slir.preprocessing.ranges import stretchable
 from slir.preprocessing.treatment import sample
@@ -37,6 +38,7 @@ def restore_lazily(
     make: Callable[[Shape], Operator] | None,
     sigma: float | str,
     *,
+    amount: Amount = ALL,
     model: Model | None = None,
     data_range: DataRange = None,
     channel_axis: int | None = None,
@@ -56,7 +58,7 @@ def restore_lazily(
     size = (int(array.shape[-2]), int(array.shape[-1]))
     operator = NOTHING if make is None or mask is not None else make(size)
     colour = channel_axis is not None
-    plan = Plan(operator, sigma, size, model, data_range, colour, str(device or "cpu"), seed)
+    plan = Plan(operator, sigma, size, model, data_range, colour, str(device or "cpu"), seed, amount)
     _check(plan, array.dtype)
     plan.grid = Grid.of(list(cut(size, operator, plan.lead, _side(array, plan))))
     name = uuid.uuid4().hex

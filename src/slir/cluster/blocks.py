@@ -18,6 +18,7 @@ from slir.kernel.shipped import default_model
 from slir.model import Model
 from slir.operators import Mask, Operator
 from slir.operators.base import Shape
+from slir.preprocessing.amount import ALL, Amount
 from slir.preprocessing.arrays import DataRange
 from slir.preprocessing.windows import Decision, decide_once, restore_window
 
@@ -63,6 +64,7 @@ class Plan:
     colour: bool
     device: str
     seed: int
+    amount: Amount = ALL
     known: Decision | None = None
     grid: Grid | None = None
 
@@ -77,7 +79,8 @@ class Plan:
         return {"data_range": self.data_range, "channel_axis": -1 if self.colour else None, "device": device}
 
     def decide(self, pixels: np.ndarray, operator: Operator, *, blind: bool = False) -> Decision:
-        return decide_once(pixels, operator, self.sigma, model=self.model, blind=blind, **self.frame)
+        told: dict[str, Any] = {"model": self.model, "blind": blind, "amount": self.amount, **self.frame}
+        return decide_once(pixels, operator, self.sigma, **told)
 
 
 def decide(pixels: np.ndarray, missing: np.ndarray | None = None, *, plan: Plan) -> np.ndarray:

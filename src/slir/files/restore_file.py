@@ -237,7 +237,7 @@ class Windows:
             operator = Mask(np.zeros_like(missing) if blind else missing)
         told: dict[str, Any] = {"data_range": self.work.data_range, "channel_axis": self.axis, "device": self.device}
         pixels = np.concatenate(blocks)
-        told |= {"model": self.work.model, "blind": blind}
+        told |= {"model": self.work.model, "blind": blind, "amount": self.work.problem.amount}
         return decide_once(pixels, operator, self.work.problem.sigma, **told)
 
     def _block(self, window: Window) -> tuple[np.ndarray, np.ndarray]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from slir.errors import InputError, is_finite
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MOST = 3.0
 """Largest strength: a level so far above that of the noise removes all that can be taken for noise."""

@@ -197,12 +197,13 @@ def settle(
     model: Model | None,
     device: torch.device,
     *,
+    amount: Amount = ALL,
     blind: bool = False,
 ) -> tuple[Canvas, list[Tensor], Treatment]:
     """How to treat an image, or a sample of it: the canvas that it is restored on, its planes there, and the rest.
 
-    sigma: in pixel values. blind: whether nothing is known of any pixel. A model that is given was made for a range, so
-    that nothing is stretched then.
+    sigma: in pixel values. amount: how much of the noise to remove. blind: whether nothing is known of any pixel. A
+    model that is given was made for a range, so that nothing is stretched then.
     """
     told = _sigma_number(sigma, frame.spans[0])
     black = sigma == POISSON_GAUSSIAN
@@ -246,7 +247,7 @@ def settle(
     texts += far_away(own, seen, shown) if model is None and not blind else ()
     for text in texts:
         warnings.warn(text, SlirWarning, stacklevel=6)
-    return own, own.planes(array, device), treatment
+    return own, own.planes(array, device), replace(treatment, amount=amount)
 
 
 def decide(

@@ -18,6 +18,7 @@ from slir.compute import retry_on_oom
 from slir.estimator.loop import Restoration, restore
 from slir.model import Model
 from slir.operators import Mask, Operator
+from slir.preprocessing.amount import ALL, Amount
 from slir.preprocessing.arrays import Canvas, DataRange, canvas, check_filled
 from slir.preprocessing.treatment import Restored, Treatment, settle
 from slir.result import SILENT, Outlook, Uncertainty
@@ -55,6 +56,7 @@ def decide_once(
     operator: Operator,
     sigma: float | str,
     *,
+    amount: Amount = ALL,
     model: Model | None,
     data_range: DataRange,
     channel_axis: int | None,
@@ -68,7 +70,7 @@ def decide_once(
     frame, array = canvas(pixels, data_range=data_range, channel_axis=channel_axis)
     if model is not None:
         check_filled(array, data_range)
-    frame, _, treatment = settle(frame, array, operator, sigma, model, device, blind=blind)
+    frame, _, treatment = settle(frame, array, operator, sigma, model, device, amount=amount, blind=blind)
     return Decision(operator, treatment, frame.ranges)
 
 
