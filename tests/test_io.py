@@ -716,7 +716,7 @@ def test_bad_masks(tmp_path):
     write(tmp_path / "a.jpg", picture_of(noise(16, 16, 1, "uint8")))
     np.save(tmp_path / "a.npy", np.zeros((5, 7, 2)))
     for name, shape, reason in [
-        ("a.png", (5, 8), "mask of 7 × 5 pixels for an image of 8 × 5"),
+        ("a.png", (5, 8), "has 7 × 5 pixels, but the image has 8 × 5"),
         ("a.png", (7, 5), "Rotate it"),
         ("all.png", (5, 7), "every pixel"),
         ("a.jpg", (16, 16), "Save the mask as PNG"),
