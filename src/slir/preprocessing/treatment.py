@@ -15,7 +15,7 @@ from torch import Tensor
 from slir.errors import InputError, SlirError, SlirWarning, is_finite
 from slir.estimator.loop import Restoration
 from slir.estimator.paper_settings import ROUNDING
-from slir.kernel.shipped import default_model
+from slir.kernel.shipped import default_model, shipped_kernel
 from slir.model import Model
 from slir.noise import estimate_poisson_gaussian, estimate_sigma
 from slir.operators import Mask, Operator
@@ -94,7 +94,8 @@ class Treatment:
 
     def model_for(self, operator: Operator, device: torch.device) -> Model:
         """The model that restores an operator's planes, on a device."""
-        return (self.model or default_model(operator)).to(device)
+        shipped = shipped_kernel().camera_model if self.noise is not None else default_model(operator)
+        return (self.model or shipped).to(device)
 
     def noise_of(self, number: int, count: int = 1) -> Any:
         """σ of planes as the loop takes it: a number, one a channel, or a function from y to each pixel's level."""
