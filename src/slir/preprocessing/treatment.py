@@ -88,6 +88,11 @@ class Treatment:
         sigmas = tuple(evidence.sigma(noise, estimated=self.estimated) for noise in self.sigmas)
         return replace(self, evidence=evidence, sigmas=sigmas, noises=self.sigmas)
 
+    @property
+    def reason(self) -> str:
+        """Why calibrated errors do not hold; empty where they do."""
+        return self.evidence.reason if self.noise is None else "the noise is not white"
+
     def leaves(self, operator: Operator) -> bool:
         """Whether there is nothing to do: no noise, and nothing else between y and x."""
         return operator.is_identity and not self.evened and not any(self.sigmas)
