@@ -171,6 +171,8 @@ def test_denoise_says_what_it_did(photo, tmp_path, calls):
     assert name == "denoise"
     assert named == {
         "sigma": "auto",
+        "strength": 1.0,
+        "chroma": None,
         "model": None,
         "data_range": 255.0,
         "channel_axis": None,
@@ -274,7 +276,7 @@ def test_inpaint(photo, tmp_path, calls):
     assert named["sigma"] == 0
     Image.fromarray(mask[:40]).save(tmp_path / "small.png")
     text = fails("inpaint", photo, "-o", tmp_path / "b.png", "--mask", tmp_path / "small.png")
-    assert "48 × 40 pixels for an image of 48 × 48" in text
+    assert "has 48 × 40 pixels, but the image has 48 × 48" in text
 
 
 @pytest.mark.parametrize("name", ["in.png", "in.tif"])

@@ -12,10 +12,10 @@ import tifffile
 from PIL import Image
 from typer.testing import CliRunner
 
-import slir
 from slir import io, psf
 from slir.cli import app
 from slir.errors import FileError
+from slir.files import restore_file
 from slir.io.kernels import read_psf, write_psf
 
 runner = CliRunner()
@@ -168,12 +168,13 @@ def test_deblur_reads_what_was_written(tmp_path, monkeypatch, kernel, name, erro
     write_psf(tmp_path / "kernel.npy", kernel)
     run("psf", "file", tmp_path / "kernel.npy", "-o", tmp_path / name)
     taken = []
-    monkeypatch.setitem(
-        vars(slir),
-        "deblur",
-        lambda image, kernel, **_: taken.append(kernel) or SimpleNamespace(image=image, stats={"sigma": 1.0}),
-    )
-    io.write(tmp_path / "in.png", io.Picture(np.zeros((20, 20), np.uint8)))
+
+    def restore_image(image, problem, settings):
+        taken.append(problem.options["psf"])
+        return SimpleNamespace(image=image, stats={"sigma": 1.0})
+
+    monkeypatch.setattr(restore_file, "restore_image", restore_image)
+    io.write(tmp_path / "in.png", io.Picture(np.zeros((101, 101), np.uint8)))
     run("deblur", tmp_path / "in.png", "-o", tmp_path / "out.png", "--psf", tmp_path / name)
     (read,) = taken
     assert read.shape == kernel.shape
@@ -260,8 +261,8 @@ def test_a_kernel_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "kernel", "words"),
     [
-        ("k.npy", np.ones(3), "no kernel"),
-        ("k.csv", np.array([[np.nan]]), "no kernel"),
+        ("k.npy", np.ones(3), "not a kernel"),
+        ("k.csv", np.array([[np.nan]]), "not a kernel"),
         ("k.png", -np.eye(3), "below zero"),
         ("k.png", np.zeros((3, 3)), "without light"),
     ],

@@ -23,6 +23,7 @@ from slir.files import jobs
 from slir.files.inspect import about
 from slir.files.jobs import Job
 from slir.io import Picture
+from slir.problem import Problem
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore")]
 DEADLINE = 5
@@ -170,7 +171,7 @@ def test_info_sees_a_bit_that_turned_in_a_result(tmp_path: Path, suffix: str) ->
     if suffix == "zarr":
         ours("uint8")(tmp_path / "in.png", (37, 45))
     path = tmp_path / f"a.{suffix}"
-    jobs.run(Job("denoise", tmp_path / "in.png", path, sigma=0))
+    jobs.run(Job(Problem("denoise", sigma=0), tmp_path / "in.png", path))
     assert not about(path)["notes"]
     for _ in flipped(path, 30):
         with contextlib.suppress(FileError):

@@ -61,7 +61,8 @@ def desk(tmp_path_factory):
     folder = tmp_path_factory.mktemp("desk")
     for place in ("photos", "photos/2024", "frames", "thumbnails", "scans", "masks"):
         (folder / place).mkdir()
-    names = ("night.png", "soft.png", "thumbnail.png", "shaken.jpg", "old.jpg", "scan.tif", "photos/one.png")
+    nights = ("night.png", "night.jpg")
+    names = (*nights, "soft.png", "thumbnail.png", "shaken.jpg", "old.jpg", "scan.tif", "photos/one.png")
     for seed, name in enumerate((*names, "photos/2024/two.jpg", "frames/1.png", "thumbnails/1.png", "scans/1.png")):
         io.write(folder / name, Picture(picture(seed)))
     io.write(folder / "cells.tif", Picture(picture().astype(np.uint16) * 16))

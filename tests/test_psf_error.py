@@ -61,6 +61,19 @@ def test_an_error_is_measured(shaken: np.ndarray) -> None:
     assert powers[-1] > 10 * powers[0]
 
 
+def test_noise_that_is_not_white_is_no_evidence_below_sigma() -> None:
+    """Denoising leaves little power beyond the frequencies that a lens transmits, but falling with the frequency."""
+    lens = psfs.airy_from_aperture(1.4, wavelength=520, pixel_size=65)
+    clean = fftconvolve(demo_picture().astype(np.float64).mean(-1), lens, mode="valid")
+    noisy = clean + 12 * np.random.default_rng(0).standard_normal(clean.shape)
+    y = torch.from_numpy(np.asarray(slir.denoise(noisy, sigma=12, data_range=255)) / 255)
+    white, coloured = (psf_error(y, torch.from_numpy(lens), sigma) for sigma in (0.0, 4 / 255))
+    assert white is not None
+    assert white.significant
+    assert coloured is not None
+    assert not coloured.significant
+
+
 @pytest.mark.parametrize("name", GUESSES)
 @pytest.mark.parametrize("sigma", ["auto", 0.5])
 def test_a_guess_gives_nothing_worse_than_came(

@@ -27,8 +27,8 @@ def denoise(
 ) -> None:
     """Remove noise: of high ISO, of short exposures, of scanners and detectors.
 
-    slir looks at each image for white noise, and for noise as cameras and JPEG leave it: coarse, and stronger in dark
-    or in bright parts. --sigma specifies white noise instead. For raw data whose noise grows with brightness, pass
+    Each image is examined for white noise, and for noise as cameras and JPEG leave it: coarse, and stronger in dark or
+    in bright parts. --sigma specifies white noise instead. For raw data whose noise grows with brightness, pass
     --sigma poisson-gaussian; if the camera adds an offset, pass it as black with --data-range.
 
     Examples:

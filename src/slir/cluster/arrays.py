@@ -22,7 +22,7 @@ from slir.cluster.blocks import Grid, Plan, box_object, decide, restore_block
 from slir.errors import InputError
 from slir.estimator.tiling import cut, halo, period, tile_side
 from slir.model import Model
-from slir.operators import Mask, Operator
+from slir.operators import Blur, Mask, Operator
 from slir.operators.base import Shape
 from slir.preprocessing.amount import ALL, Amount
 from slir.preprocessing.arrays import DataRange, as_numpy, pixel_range
@@ -112,7 +112,7 @@ def _check(plan: Plan, dtype: np.dtype) -> None:
     black, _ = pixel_range(np.empty(0, dtype), plan.data_range)
     flat = np.full((MIN_SIDE, MIN_SIDE, 1) if plan.colour else (MIN_SIDE, MIN_SIDE), black).astype(dtype)
     told = plan.decide(flat, Mask(np.zeros(flat.shape[:2], bool)) if operator is NOTHING else operator)
-    told_by_pixels = isinstance(plan.sigma, str) or plan.colour or operator is NOTHING
+    told_by_pixels = isinstance(plan.sigma, str) or plan.colour or operator is NOTHING or isinstance(operator, Blur)
     if not (told_by_pixels or (plan.model is None and stretchable(operator, dtype))):
         plan.known = told
 

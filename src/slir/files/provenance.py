@@ -123,9 +123,9 @@ class Sidecar:
         mask = own.pop("mask", None)
         if "mask" in record:
             mask = self._place("mask")
-        limits, device, seed = own.pop("data_range"), own.pop("device"), own.pop("seed")
-        options = {name: _array(value) for name, value in own.items()}
         try:
+            limits, device, seed = own.pop("data_range"), own.pop("device"), own.pop("seed")
+            options = {name: _array(value) for name, value in own.items()}
             job = Job(
                 Problem(record["task"], mask=mask, **options),
                 image=self._place("input"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -36,7 +37,8 @@ class Evidence:
             return cls(noises=tuple(map(noise_error, planes, sigmas, measured)))
         if not isinstance(operator, Blur):
             return cls()
-        found = psf_error(liveliest(torch.stack(list(planes)).mean(0)), operator.psf)
+        noise = math.hypot(*sigmas) / len(sigmas)  # of the mean
+        found = psf_error(liveliest(torch.stack(list(planes)).mean(0)), operator.psf, noise)
         return cls(found if found is not None and found.significant else None)
 
     def sigma(self, noise: float, *, estimated: bool) -> float:

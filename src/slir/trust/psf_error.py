@@ -75,20 +75,24 @@ class PsfError:
         return f"{text} The image was smoothed accordingly. {remedy}"
 
 
-def psf_error(y: Tensor, psf: Tensor) -> PsfError | None:
-    """The error of `psf` in view of the image y (h, w); None where y is too small to say, or holds nothing."""
+def psf_error(y: Tensor, psf: Tensor, sigma: float = 0.0) -> PsfError | None:
+    """The error of `psf` in view of the image y (h, w); None where y is too small to say, or holds nothing.
+
+    sigma: the noise level of y. Noise need not be white: what y holds below this level at any frequency counts as
+    noise. After denoising, for example, the noise that is left has little power at high frequencies.
+    """
     with spectra.one_thread():
-        return _estimated(y, psf)
+        return _estimated(y, psf, sigma)
 
 
-def _estimated(y: Tensor, psf: Tensor) -> PsfError | None:
+def _estimated(y: Tensor, psf: Tensor, sigma: float) -> PsfError | None:
     side = spectra.window_side(y, psf, 1.0)
     if side is None:
         return None
-    power = spectra.periodogram(y.double(), side)
+    power = spectra.periodogram(y.double(), side).clamp(min=sigma**2)
     terms, chosen = spectra.frequencies(side, y.device)
     seen, through = power[chosen], spectra.through_psf(psf.to(power), 1.0, side)[chosen]
-    if not float(seen.max()) > spectra.NONE:
+    if not float(seen.max()) > max(spectra.NONE, sigma**2):
         return None
     windows = max(1.0, OVERLAP * spectra.window_count(y, side))
     centre, precision = _prior(terms)
