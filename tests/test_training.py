@@ -237,9 +237,11 @@ def test_the_error_head_makes_a_kernel_with_calibrated_errors(pictures: Path, tm
     assert kernel.provenance["steps"] == 2
     again = [*tiny, "--start", out, "--out", tmp_path / "again.pt", "--pictures", pictures]
     assert run("train.py", *again).returncode == 0
-    blurred = np.asarray(Image.open(pictures / "a.png").convert("L"))[:64, :64]
-    settings = {"sigma": 5, "model": kernel.model("deblur"), "return_info": True}
-    result = slir.deblur(blurred, slir.psf.gaussian(1.0), **settings)
+    psf = slir.psf.gaussian(1.0)
+    clean = np.asarray(Image.open(pictures / "a.png").convert("L"))[:64, :64].astype(np.float64)
+    blurred = Blur(psf, "reflect")(clean) + 5 * np.random.default_rng(0).standard_normal(clean.shape)
+    settings = {"sigma": 5, "model": kernel.model("deblur"), "data_range": 255, "return_info": True}
+    result = slir.deblur(blurred, psf, **settings)
     low, high = result.interval(0.9)
     assert result.error_map is not None
     assert bool((low <= result.image).all() and (result.image <= high).all())

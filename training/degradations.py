@@ -37,24 +37,20 @@ FAINT = 0.35
 """Share of the crops whose noise level is log-uniform, over three orders of magnitude."""
 
 
-CAMERA, JPEG = 0.25, 0.1
-"""Shares of the crops to denoise whose noise is that of a camera, and of JPEG alone."""
+JPEG = 0.25
+"""Share of JPEG alone among crops with noise as cameras leave it."""
 
 AROUND = 31
 """Side of the squares over which the level of such noise is told."""
 
 
-def noisy(clean: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(y, truth, level, coarse): pictures with added noise, as a camera stores them, or compressed.
-
-    level: that of added noise. coarse: that of the others' noise. Each is 0 where the other is not.
-    """
-    sizes = [int(len(clean) * share + torch.rand(())) for share in (CAMERA, JPEG)]
-    crops = clean.split([len(clean) - sum(sizes), *sizes])
-    parts = [spoil(own) for spoil, own in zip((with_noise, with_camera_noise, with_jpeg), crops) if len(own)]
+def by_camera(clean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(y, truth, level): pictures as a camera stores them, some of them compressed alone."""
+    few = int(len(clean) * JPEG + torch.rand(()))
+    crops = clean.split([few, len(clean) - few])
+    parts = [spoil(own) for spoil, own in zip((with_jpeg, with_camera_noise), crops) if len(own)]
     y, truth, level = (torch.cat(part) for part in zip(*parts))
-    added = torch.arange(len(y), device=y.device).view(-1, 1, 1, 1) < len(crops[0])
-    return y, truth, level * added, level * ~added
+    return y, truth, level
 
 
 def with_camera_noise(clean: Tensor) -> tuple[Tensor, Tensor, Tensor]:

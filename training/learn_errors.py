@@ -64,8 +64,8 @@ def restored(
     counted = torch.ones_like(clean, dtype=torch.bool)
     with losses.half_precision(clean.device):
         if kind == "noise":
-            y, truth, *levels = degradations.noisy(clean)
-            trunk = net.trunk(y, y, torch.zeros_like(y), *levels)
+            y, truth, level = degradations.with_noise(clean)
+            trunk = net.trunk(y, y, torch.zeros_like(y), level)
             return net.estimate(y, trunk), trunk, truth, counted
         operators, sigma = banks[kind].draw(len(clean), clean.shape[-1])
         y = operators.forward(clean)
@@ -113,6 +113,7 @@ def main() -> None:
     parser.add_argument("--pictures", type=Path, nargs="+", required=True)
     parser.add_argument("--network", type=Path, required=True, help="checkpoint of train.py")
     parser.add_argument("--noise", type=Path, help="checkpoint of learn_noise.py")
+    parser.add_argument("--camera", type=Path, help="checkpoint of train.py --camera")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--provenance", default="{}", help="JSON: what else is to be known of the training")
     parser.add_argument("--minutes", type=float, default=10)
@@ -164,7 +165,11 @@ def main() -> None:
         kept = torch.load(o.noise, map_location="cpu")
         noise = NoiseNetwork(**kept["settings"])
         noise.load_state_dict(kept["net"])
-    write_kernel(o.out, LearntKernel(net, trust, examples, provenance, noise))
+    camera = None
+    if o.camera:
+        camera = KernelNetwork(**state["settings"])
+        camera.load_state_dict(torch.load(o.camera, map_location="cpu")["mean"])
+    write_kernel(o.out, LearntKernel(net, trust, examples, provenance, noise, camera))
 
 
 def some_patches(planes: list[Tensor], generator: torch.Generator, each: int = 1000) -> Tensor:

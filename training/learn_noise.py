@@ -28,8 +28,8 @@ from slir.preprocessing.local_noise import QUIET
 LEAST = 0.5 / 255
 """Added to levels before the logarithm: what lies below hardly counts."""
 
-CLEAN = 0.1
-"""Share of the crops that come without noise."""
+CLEAN, CAMERA = 0.1, 0.35
+"""Shares of the crops that come without noise, and of the others whose noise is that of cameras."""
 
 
 def target(error: Tensor) -> Tensor:
@@ -41,7 +41,11 @@ def target(error: Tensor) -> Tensor:
 def example(clean: Tensor) -> tuple[Tensor, Tensor]:
     """(y, level) of a batch: with noise as the kernel learns it, a few without."""
     without = int(len(clean) * CLEAN + torch.rand(()))
-    y, truth, *_ = degradations.noisy(clean[without:])
+    rest = clean[without:]
+    few = int(len(rest) * CAMERA + torch.rand(()))
+    crops = rest.split([few, len(rest) - few])
+    spoilt = [spoil(own) for spoil, own in zip((degradations.by_camera, degradations.with_noise), crops) if len(own)]
+    y, truth, _ = (torch.cat(parts) for parts in zip(*spoilt))
     bare = clean[:without].clamp(0, 1)
     bare = torch.where(torch.rand((without, 1, 1, 1)) < 0.5, bare, (255 * bare).round() / 255)
     error = torch.cat([torch.zeros_like(bare), y - truth])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
-from degradations import Bank, noisy
+from degradations import Bank
 from torch import Tensor
 from torus import Operators
 
@@ -34,14 +34,15 @@ def size(error: Tensor, blend: Tensor) -> Tensor:
     return (1 - blend) * error.abs().mean(1) + blend * (error.square().mean(1) + 1e-10).sqrt()
 
 
-def denoising(net: KernelNetwork, clean: Tensor, blend: Tensor) -> Tensor:
-    """One stage, B the identity."""
-    y, clean, level, coarse = noisy(clean)
-    weight = ((level + coarse).mean((1, 2, 3)) / 0.1).clamp(
-        min=0.02
-    ) ** -0.5  # errors grow with noise: each level counts as much
+Spoil = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
+
+
+def denoising(net: KernelNetwork, clean: Tensor, spoil: Spoil, blend: Tensor) -> Tensor:
+    """One stage, B the identity. spoil: gives y, the truth and the noise level."""
+    y, clean, level = spoil(clean)
+    weight = (level.mean((1, 2, 3)) / 0.1).clamp(min=0.02) ** -0.5  # errors grow with noise: each level counts as much
     with half_precision(clean.device):
-        trunk = net.trunk(y, y, torch.zeros_like(y), level, coarse)
+        trunk = net.trunk(y, y, torch.zeros_like(y), level)
         z = net.estimate(y, trunk)
         part = max(1, len(y) // 4)
         patches = net.corrections(net.features(trunk[:part], y.shape[1]), y.shape[1]).float()

@@ -26,7 +26,7 @@ from pictures import LUMA, Pool, listed, read
 from torch import Tensor
 
 from slir.io.models import load_kernel
-from slir.kernel.network import KernelNetwork
+from slir.kernel.network import FINE_LAYERS, KernelNetwork
 from slir.kernel.stage import STAGES
 
 SIGMAS = (2, 15, 25, 50)
@@ -51,6 +51,7 @@ def arguments() -> argparse.Namespace:
         "--decay", type=float, default=0.4, help="share of the schedule in which the rate falls to zero"
     )
     parser.add_argument("--denoising", action="store_true", help="leave the other tasks out")
+    parser.add_argument("--camera", action="store_true", help="learn the fine layers alone, for noise of cameras")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--widths", type=int, nargs=3, default=(64, 96, 176))
     parser.add_argument("--crop", type=int, default=128)
@@ -79,7 +80,7 @@ class Trainer:
         self.pool = Pool(learnt_from, self.device)
         self.held_out = validation_crops([read(p) for p in held_out]).to(self.device)
         self.banks = {}
-        if not options.denoising:
+        if not (options.denoising or options.camera):
             workers = len(os.sched_getaffinity(0))
             self.banks = degradations.banks(options.crop, self.device, options.seed, options.operators, workers)
         self.net = KernelNetwork(options.widths).to(self.device, memory_format=torch.channels_last)
@@ -87,7 +88,11 @@ class Trainer:
             trunk = {k: v for k, v in weights(options.start).items() if not k.startswith("error.")}
             self.net.load_state_dict(trunk, strict=False)
         self.mean = copy.deepcopy(self.net)
-        named = list(self.net.named_parameters())
+        if options.camera:
+            for name, weight in self.net.named_parameters():
+                weight.requires_grad_(name.startswith(FINE_LAYERS))
+        named = [(name, weight) for name, weight in self.net.named_parameters() if weight.requires_grad]
+        self.learnt = [weight for _, weight in named]
         matrices = [p for name, p in named if name.split(".")[0] not in EDGES]
         edges = [p for name, p in named if name.split(".")[0] in EDGES]
         self.lr = torch.zeros((), device=self.device)
@@ -95,7 +100,7 @@ class Trainer:
         adam = torch.optim.Adam(edges, lr=self.lr, foreach=cuda, capturable=cuda)
         self.optimisers = [adam, Muon(matrices, lr=self.lr)]
         self.keep = torch.zeros((), device=self.device)
-        for p in self.net.parameters():
+        for p in self.learnt:
             p.grad = torch.zeros_like(p)
         self.blend = torch.zeros((), device=self.device)
         self.step, self.pixels, self.seconds = 0, 0, 0.0
@@ -147,7 +152,8 @@ class Trainer:
     def loss(self, kind: str, clean: Tensor) -> Tensor:
         clean = degradations.varied(clean, self.banks["mask"].kernels if self.banks else None)
         if kind == "noise":
-            return losses.denoising(self.net, clean, self.blend)
+            spoil = degradations.by_camera if self.options.camera else degradations.with_noise
+            return losses.denoising(self.net, clean, spoil, self.blend)
         return losses.restoring(self.net, clean, self.banks[kind], STAGES, self.blend)
 
     def gradient(self, kind: str, grey: bool, generator: torch.Generator) -> Tensor:
@@ -167,7 +173,7 @@ class Trainer:
     def record(self, kind: str, clean: Tensor) -> Callable[[Tensor], Tensor]:
         """The loss and its gradient as one CUDA graph."""
         own = clean.clone()
-        kept = [p.grad.clone() for p in self.net.parameters()]
+        kept = [p.grad.clone() for p in self.learnt]
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
@@ -178,7 +184,7 @@ class Trainer:
         with torch.cuda.graph(graph):
             loss = self.loss(kind, own)
             loss.backward()
-        for p, grad in zip(self.net.parameters(), kept):
+        for p, grad in zip(self.learnt, kept):
             p.grad.copy_(grad)
 
         def replay(clean: Tensor) -> Tensor:
@@ -200,7 +206,7 @@ class Trainer:
             grey = self.step % 2 == 0
             self.blend.fill_(self.blended())
             found.setdefault("noise", []).append(self.gradient("noise", grey, generator))
-            if not o.denoising:
+            if self.banks:
                 kind = kinds[int(torch.multinomial(shares, 1, generator=generator))]
                 found.setdefault(kind, []).append(self.gradient(kind, grey, generator))
             self.update()
@@ -233,7 +239,9 @@ class Trainer:
 
     @torch.no_grad()
     def move(self) -> None:
-        parameters, mean = list(self.net.parameters()), list(self.mean.parameters())
+        means = dict(self.mean.named_parameters())
+        parameters = self.learnt
+        mean = [means[name] for name, p in self.net.named_parameters() if p.requires_grad]
         grads = [p.grad for p in parameters]
         norm = torch.stack(torch._foreach_norm(grads)).norm()
         # a step that is not finite is left out
@@ -286,20 +294,20 @@ def validate(net: KernelNetwork, clean: Tensor) -> dict[str, float]:
         for sigma in SIGMAS:
             y = x + sigma / 255 * torch.randn(x.shape, generator=torch.Generator().manual_seed(sigma)).to(x)
             level = torch.full_like(x[:1], sigma / 255)
-            scores[f"{name}-{sigma}"] = psnr(denoised(net, y, level.expand_as(y), torch.zeros_like(y)), x)
+            scores[f"{name}-{sigma}"] = psnr(denoised(net, y, level.expand_as(y)), x)
     for name, degraded in (("camera", degradations.with_camera_noise), ("jpeg", degradations.with_jpeg)):
         with torch.random.fork_rng([clean.device] if clean.device.type == "cuda" else []):
             torch.manual_seed(1)
             y, truth, level = degraded(clean)
-        scores[name] = psnr(denoised(net, y, torch.zeros_like(y), level), truth)
+        scores[name] = psnr(denoised(net, y, level), truth)
         scores[f"{name}-came"] = psnr(y, truth)
     return scores
 
 
-def denoised(net: KernelNetwork, y: Tensor, level: Tensor, coarse: Tensor) -> Tensor:
+def denoised(net: KernelNetwork, y: Tensor, level: Tensor) -> Tensor:
     with losses.half_precision(y.device):
-        parts = zip(y.split(1), level.split(1), coarse.split(1))
-        return torch.cat([net(p, p, torch.zeros_like(p), *noise).float() for p, *noise in parts])
+        pairs = zip(y.split(1), level.split(1))
+        return torch.cat([net(p, p, torch.zeros_like(p), noise).float() for p, noise in pairs])
 
 
 @torch.no_grad()

@@ -47,7 +47,7 @@ class Outlook:
             # Of several planes those without noise were not denoised, and their errors are none.
             denoising = operator.is_identity
             reasons = (trust.reason(operator, sigma) for sigma in treatment.sigmas if sigma > 0 or not denoising)
-            reason = next((words for words in (treatment.evidence.reason, *reasons) if words), "")
+            reason = next((words for words in (treatment.reason, *reasons) if words), "")
         if treatment.leaves(operator):
             reason = UNTOUCHED
         elif frame.resize is not None:

@@ -74,9 +74,9 @@ def restore(
 
     y: (h, w), with the axes before these that `operator` makes together (`y_planes`). A model with a learnt kernel also
         takes channels (C, ..., h, w), which it restores together, and batches of them (N, C, ..., h, w).
-    sigma: of white noise, range 1; one for each channel, or for each image and channel. Where B is the identity, a
-        learnt kernel takes the level of each pixel too, a tensor of y's shape; and for noise that is not white a
-        function from y to the level of each pixel. The paper's stages were fitted to one noise level.
+    sigma: of the noise, range 1; one for each channel, or for each image and channel. Where B is the identity, a
+        learnt kernel takes the level of each pixel too: a tensor of y's shape, or a function from y to it. The paper's
+        stages were fitted to one noise level.
     observe: called as observe(t, x) with the estimate before stage t, and once more with the last one. With a learnt
         kernel that is z, the average of the patches.
     errors: give the error to expect at each pixel (`slir.trust`).
@@ -89,7 +89,7 @@ def restore(
         mask = operator.missing
         lazy = restore_lazily(y, lambda shape: operator, sigma, model=model, data_range=1.0, mask=mask)  # type: ignore[arg-type]
         return Restoration(lazy)
-    state = replace(begin(y, operator, model, per_plane(sigma, y, operator)), white=not callable(sigma))
+    state = begin(y, operator, model, per_plane(sigma, y, operator))
     dual = Dual() if model.splitting == "admm" else None
     stats: list[dict[str, Any]] = []
     for number, stage in enumerate(model.stages):

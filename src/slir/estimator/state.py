@@ -18,7 +18,7 @@ class State:
 
     y, operator: the data and B. x: the data step, which explains y best among the images near z. z: the average of the
     patches. sigma: standard deviation of the noise of y; of images that B treats by themselves one each, (C, 1, 1), or
-    one a pixel. white: whether the noise is independent from pixel to pixel, not what a camera or JPEG leaves.
+    one a pixel.
     seen: the data step that the last stage with a network saw. error: the root mean square error to expect of z, where
     a stage was asked for it.
     """
@@ -28,7 +28,6 @@ class State:
     x: Tensor
     z: Tensor
     sigma: Any = 0.0
-    white: bool = True
     seen: Tensor | None = None
     error: Tensor | None = None
 

@@ -19,7 +19,7 @@ from slir.compute import pick_device
 from slir.descriptors import DctDescriptor
 from slir.errors import FileError
 from slir.io.atomic import whole_file
-from slir.io.networks import pack_network, unpack_network
+from slir.io.networks import pack_camera, pack_network, unpack_camera, unpack_network
 from slir.io.trust import pack_examples, pack_trust, unpack_examples, unpack_trust
 from slir.kernel.cell_ridge import CellRidgeStage, Cells
 from slir.kernel.learnt import LearntKernel
@@ -80,6 +80,7 @@ def write_kernel(path: str | Path, kernel: LearntKernel) -> None:
     header = {
         "network": pack_network(kernel.network, tensors),
         "noise": kernel.noise and pack_network(kernel.noise, tensors),
+        "camera": kernel.camera and pack_camera(kernel.camera, kernel.network, tensors),
         "trust": {task: pack_trust(trust, tensors, f"trust.{task}") for task, trust in kernel.trust.items()},
         "examples": pack_examples(kernel.examples, tensors),
         "provenance": kernel.provenance,
@@ -92,12 +93,14 @@ def load_kernel(path: str | Path) -> LearntKernel:
     tensors, header = _read(path, KERNEL_FORMAT, "cpu")
     with _making_sense(path):
         trust = {task: unpack_trust(own, tensors, f"trust.{task}") for task, own in header["trust"].items()}
+        network = unpack_network(KernelNetwork, header["network"], tensors)
         return LearntKernel(
-            unpack_network(KernelNetwork, header["network"], tensors),
+            network,
             {task: own for task, own in trust.items() if own is not None},
             unpack_examples(header["examples"], tensors),
             header["provenance"],
             unpack_network(NoiseNetwork, header["noise"], tensors) if header.get("noise") else None,
+            unpack_camera(header["camera"], network, tensors) if header.get("camera") else None,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any, TypeVar
 
 import torch
@@ -19,6 +20,30 @@ def pack_network(network: KernelNetwork | NoiseNetwork, tensors: dict[str, Tenso
     for name, weight in network.state_dict().items():
         tensors[PREFIXES[type(network)] + name] = weight.detach().cpu().half().contiguous()
     return dict(network.settings)
+
+
+CAMERA = "camera."
+
+
+def pack_camera(camera: KernelNetwork, network: KernelNetwork, tensors: dict[str, Tensor]) -> list[str]:
+    """Adds the weights in which the network for noise of cameras differs from the other; returns their names."""
+    own, shared = camera.state_dict(), network.state_dict()
+    names = [name for name, weight in own.items() if not torch.equal(weight, shared[name].to(weight))]
+    for name in names:
+        tensors[CAMERA + name] = own[name].detach().cpu().half().contiguous()
+    return names
+
+
+def unpack_camera(names: list[str], network: KernelNetwork, tensors: dict[str, Tensor]) -> KernelNetwork:
+    """The network for noise of cameras: a copy of the other one with its own fine layers."""
+    camera = deepcopy(network)
+    parameters = dict(camera.named_parameters())
+    for name in names:
+        weight = tensors[CAMERA + name].float()
+        if weight.shape != parameters[name].shape:
+            raise ValueError("its network for noise of cameras does not fit the other one")
+        parameters[name].data.copy_(weight)
+    return camera
 
 
 def unpack_network(kind: type[Network], settings: dict[str, Any], tensors: dict[str, Tensor]) -> Network:

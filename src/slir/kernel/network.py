@@ -12,6 +12,8 @@ from torch import Tensor, nn
 FEATURES = 64  # numbers in φ_p
 PATCH = 8
 STRIDE = 2
+FINE_LAYERS = ("head", "encoder.0", "encoder.1", "down", "up", "decoder", "tail", "patches")
+"""Layers that a network for noise of cameras has of its own; it shares the coarse ones, more than half of all."""
 LEAD = (PATCH - STRIDE) // 2  # pixels by which a patch begins before its 2×2 block
 MULTIPLE = 8  # the coarsest scale has one pixel for each 8×8 of the picture
 
@@ -64,8 +66,8 @@ class KernelNetwork(nn.Module):
         def per_colour(make: Any) -> nn.ModuleDict:
             return nn.ModuleDict({"grey": make(1), "colour": make(3)} if colour else {"grey": make(1)})
 
-        # data step, estimate before, inverse residual and both noise levels, each in 2×2 blocks
-        self.head = per_colour(lambda c: nn.Conv2d(5 * 4 * c, widths[0], 3, padding=1, bias=False))
+        # data step, estimate before, inverse residual and noise level, each in 2×2 blocks
+        self.head = per_colour(lambda c: nn.Conv2d(4 * 4 * c, widths[0], 3, padding=1, bias=False))
         self.encoder = nn.ModuleList([stack(w) for w in widths])
         self.down = nn.ModuleList([nn.Conv2d(widths[i], widths[i + 1], 2, stride=2, bias=False) for i in range(2)])
         self.middle = stack(widths[2])
@@ -89,15 +91,13 @@ class KernelNetwork(nn.Module):
         """Whether it sees three channels together."""
         return bool(self.settings["colour"])
 
-    def trunk(self, x: Tensor, before: Tensor, residual: Tensor, level: Tensor, coarse: Tensor | None = None) -> Tensor:
+    def trunk(self, x: Tensor, before: Tensor, residual: Tensor, level: Tensor) -> Tensor:
         """What all outputs are made of, (B, width, H/2, W/2).
 
-        x, before, residual: the data step, the estimate before it and the inverse residual. level: that of white noise.
-        coarse: that of noise as cameras and JPEG leave it; none by default.
+        x, before, residual, level: the data step, the estimate before it, the inverse residual and the noise level.
             Each is (B, C, H, W) with C = 1 or 3; H and W are multiples of 8.
         """
-        coarse = torch.zeros_like(x) if coarse is None else coarse
-        planes = torch.cat([x, before, residual, level.expand_as(x), coarse.expand_as(x)], 1)
+        planes = torch.cat([x, before, residual, level.expand_as(x)], 1)
         with torch.autocast(x.device.type, enabled=False):  # half precision rounds x by more than faint noise
             first = self.head[_kind(x.shape[1])](F.pixel_unshuffle(planes, 2))
         fine = self.encoder[0](first)

@@ -112,13 +112,12 @@ class KernelStage:
         return patch if state.x.ndim > 2 else patch[0]
 
     def planes(self, state: State) -> list[Tensor]:
-        """What the network sees: x, z, the inverse residual, none of them beyond a limit, and the noise levels."""
+        """What the network sees: x, z, the inverse residual, none of them beyond a limit, and the noise level."""
         level = torch.as_tensor(self.level(state), dtype=state.x.dtype, device=state.x.device)
         limit = OUTSHINING * box(state.x.abs(), AROUND)
         limited = [torch.minimum(state.x, limit), torch.minimum(state.z, limit)]
         limited.append(self.residual(state).clamp(-limit, limit))
-        levels = [level.expand(state.x.shape), torch.zeros_like(state.x)]
-        return [pad_by_mirror(plane) for plane in (*limited, *(levels if state.white else reversed(levels)))]
+        return [pad_by_mirror(plane) for plane in (*limited, level.expand(state.x.shape))]
 
     @torch.no_grad()
     def residual(self, state: State) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 from slir.errors import InputError, SlirError, SlirWarning, is_finite
 from slir.estimator.loop import Restoration
 from slir.estimator.paper_settings import ROUNDING
-from slir.kernel.shipped import default_model
+from slir.kernel.shipped import default_model, shipped_kernel
 from slir.model import Model
 from slir.noise import estimate_poisson_gaussian, estimate_sigma
 from slir.operators import Mask, Operator
@@ -88,13 +88,19 @@ class Treatment:
         sigmas = tuple(evidence.sigma(noise, estimated=self.estimated) for noise in self.sigmas)
         return replace(self, evidence=evidence, sigmas=sigmas, noises=self.sigmas)
 
+    @property
+    def reason(self) -> str:
+        """Why calibrated errors do not hold; empty where they do."""
+        return self.evidence.reason if self.noise is None else "the noise is not white"
+
     def leaves(self, operator: Operator) -> bool:
         """Whether there is nothing to do: no noise, and nothing else between y and x."""
         return operator.is_identity and not self.evened and not any(self.sigmas)
 
     def model_for(self, operator: Operator, device: torch.device) -> Model:
         """The model that restores an operator's planes, on a device."""
-        return (self.model or default_model(operator)).to(device)
+        shipped = shipped_kernel().camera_model if self.noise is not None else default_model(operator)
+        return (self.model or shipped).to(device)
 
     def noise_of(self, number: int, count: int = 1) -> Any:
         """σ of planes as the loop takes it: a number, one a channel, or a function from y to each pixel's level."""
