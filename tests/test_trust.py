@@ -319,9 +319,15 @@ def test_calibration_for_one_operator(grey: np.ndarray, fitted: Model) -> None:
     model = slir.calibrate(fresh, operator=Blur(psf), sigma=0.01, crops=8, side=64)
     assert model.trust is not None
     assert model.trust.what["pictures"] == 4
-    right = slir.deblur(grey, psf, sigma=2.55, data_range=255, model=model, return_info=True)
+    noise = 2.55 * np.random.default_rng(0).standard_normal(grey.shape).astype(np.float32)
+    right = slir.deblur(
+        Blur(psf, "reflect")(grey) + noise, psf, sigma=2.55, data_range=255, model=model, return_info=True
+    )
     assert right.calibrated == ""
-    other = slir.deblur(grey, np.ones((1, 5)) / 5, sigma=2.55, data_range=255, model=model, return_info=True)
+    wide = np.ones((1, 5)) / 5
+    other = slir.deblur(
+        Blur(wide, "reflect")(grey) + noise, wide, sigma=2.55, data_range=255, model=model, return_info=True
+    )
     assert "another operator" in other.calibrated
     with pytest.raises(InputError, match="images must not be those that the model learnt from"):
         slir.calibrate([p[:128, :160] for p in training_pictures()[:2]], model=fitted, task="denoise", crops=2, side=64)
