@@ -275,7 +275,7 @@ def test_inpaint(photo, tmp_path, calls):
     assert named["sigma"] == 0
     Image.fromarray(mask[:40]).save(tmp_path / "small.png")
     text = fails("inpaint", photo, "-o", tmp_path / "b.png", "--mask", tmp_path / "small.png")
-    assert "48 × 40 pixels for an image of 48 × 48" in text
+    assert "has 48 × 40 pixels, but the image has 48 × 48" in text
 
 
 @pytest.mark.parametrize("name", ["in.png", "in.tif"])
