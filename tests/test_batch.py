@@ -229,7 +229,7 @@ def test_outputs_that_cannot_be(tree, tmp_path):
         found(tree / "a.png", tree / "b.jpg", output=tree / "notes.txt")
     with pytest.raises(InputError, match="format must be one of png"):
         found(tree, output=tmp_path / "out", form="gif")
-    with pytest.raises(InputError, match="suffix says it already"):
+    with pytest.raises(InputError, match="suffix already specifies it"):
         found(tree / "a.png", output=tmp_path / "out.png", form="tif")
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileError, match=r"holds no images.*--recursive"):
@@ -567,7 +567,7 @@ def test_rerun(tree, quick, tmp_path):
     assert "1 restored, 0 skipped, 1 failed" in result.stdout
     result = run("rerun", sidecar, "-o", again, "-f", "--anyway")
     assert "has changed; the result may differ" in result.stderr
-    assert f"{again}: differs from what" in result.stderr
+    assert f"{again}: differs from the one that" in result.stderr
 
 
 def test_rerun_warns_of_other_versions(tree, quick, tmp_path, monkeypatch):

@@ -295,7 +295,7 @@ def test_calibrate_makes_a_mute_model_speak(photos, image, tmp_path, mute):
     assert model.trust.sigma == pytest.approx((12 / 255, 12 / 255))
     assert f"calibrated to denoise on {model.trust.calibration.pixels:,} pixels of 6 crops of 3 images" in told
     assert "holds for sigma 4.71% of the range; intervals of 90% reach" in told
-    assert "3 images may not be like all others" in told
+    assert "3 images may not be typical" in told
     assert slir.denoise(picture(), sigma=12.0, model=model, return_info=True).calibrated == ""
     asked = ("denoise", image, "-o", tmp_path / "clean.png", "--model", out, "--error-map")
     assert "not calibrated" not in slirs(*asked, "--sigma", 12)

@@ -660,7 +660,7 @@ def test_kernels_from_images_sum_to_one(tmp_path, name, dtype, channels):
         ("a.csv", b"1,-1\n", "sum to 0"),
         ("a.csv", b"", "is empty"),
         ("a.npy", b"\x93NUMPY\x01\x00garbage", "cannot be decoded as NumPy"),
-        ("a.mat", b"MATLAB", "no kernel that slir can read"),
+        ("a.mat", b"MATLAB", "not a kernel that slir can read"),
     ],
 )
 def test_bad_kernels(tmp_path, name, content, reason):
@@ -716,7 +716,7 @@ def test_bad_masks(tmp_path):
     write(tmp_path / "a.jpg", picture_of(noise(16, 16, 1, "uint8")))
     np.save(tmp_path / "a.npy", np.zeros((5, 7, 2)))
     for name, shape, reason in [
-        ("a.png", (5, 8), "mask of 7 × 5 pixels for an image of 8 × 5"),
+        ("a.png", (5, 8), "has 7 × 5 pixels, but the image has 8 × 5"),
         ("a.png", (7, 5), "Rotate it"),
         ("all.png", (5, 7), "every pixel"),
         ("a.jpg", (16, 16), "Save the mask as PNG"),

@@ -387,7 +387,7 @@ def test_checks(image, tmp_path):
     with pytest.raises(FileError, match="does not exist"):
         Job("denoise", image, tmp_path / "none" / "out.png").check()
     io.write(tmp_path / "mask.png", Picture(np.zeros((3, 3), np.uint8)))
-    with pytest.raises(FileError, match="3 × 3 pixels for an image of 36 × 32"):
+    with pytest.raises(FileError, match="has 3 × 3 pixels, but the image has 36 × 32"):
         Job("inpaint", image, out, mask=tmp_path / "mask.png").check()
     assert names(tmp_path) == ["in.png", "mask.png"]
 

@@ -265,10 +265,10 @@ def test_a_kernel_comes_back_from_its_file_with_the_errors_of_each_task(network:
     assert found is not None
     assert found.sigma == trust.sigma
     torch.testing.assert_close(found.calibration.quantiles, trust.calibration.quantiles)
-    with pytest.raises(FileError, match="no slir model"):
+    with pytest.raises(FileError, match="not a slir model"):
         slir.load(path, device="cpu")
     Model(stages(network, 1)).save(str(tmp_path / "model.safetensors"))
-    with pytest.raises(FileError, match="no slir model"):
+    with pytest.raises(FileError, match="not a slir model"):
         load_kernel(tmp_path / "model.safetensors")
 
 

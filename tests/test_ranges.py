@@ -227,7 +227,7 @@ def test_a_large_image_is_looked_at_as_its_windows_are(monkeypatch: pytest.Monke
     np.testing.assert_array_equal(seen[0], np.concatenate([dim[window] for window in windows]))
 
 
-@pytest.mark.filterwarnings("ignore:The result does not explain", "ignore:What the result leaves")
+@pytest.mark.filterwarnings("ignore:The result does not explain", "ignore:The residual is not white")
 def test_pixels_far_beyond_the_others_are_told() -> None:
     """Once, to the caller, and only where Fourier transforms carry them everywhere."""
     counts = np.rint(100 + 800 * TRUTH).astype(np.int32)

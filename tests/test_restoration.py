@@ -601,8 +601,8 @@ def test_models_of_another_version_or_kind(tmp_path: Path) -> None:
         for word in ("bad.safetensors", *words):
             assert word in str(caught.value)
 
-    refuse(None, "no slir model", "slir fit")
-    refuse({"format": "pt"}, "no slir model")
+    refuse(None, "not a slir model", "slir fit")
+    refuse({"format": "pt"}, "not a slir model")
     refuse(metadata | {"version": "99", "slir": "9.9"}, "format version 99", "reads 2", "9.9", "fit it again")
     refuse({key: value for key, value in metadata.items() if key != "model"}, "do not make a model")
     refuse(metadata | {"model": "{"}, "do not make a model", "damaged")
