@@ -15,7 +15,7 @@ from slir.files.streams import LARGE
 from slir.files.warning_log import caught
 from slir.io import Head
 
-PATIENCE = 1.0
+PATIENCE = 0.4
 """Seconds that timing may take once all is loaded; more only where the smallest picture does."""
 
 LEAST, MOST = 64, 1024
