@@ -660,7 +660,7 @@ def test_kernels_from_images_sum_to_one(tmp_path, name, dtype, channels):
         ("a.csv", b"1,-1\n", "sum to 0"),
         ("a.csv", b"", "is empty"),
         ("a.npy", b"\x93NUMPY\x01\x00garbage", "cannot be decoded as NumPy"),
-        ("a.mat", b"MATLAB", "is not a kernel that slir can read"),
+        ("a.mat", b"MATLAB", "not a kernel that slir can read"),
     ],
 )
 def test_bad_kernels(tmp_path, name, content, reason):

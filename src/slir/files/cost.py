@@ -16,7 +16,7 @@ from slir.io import Head
 from slir.problem import parse_sigma
 from slir.restoration import Settings, restore_image
 
-PATIENCE = 1.0
+PATIENCE = 0.4
 """Seconds that timing may take once all is loaded; more only where the smallest picture does."""
 
 LEAST, MOST = 64, 1024
