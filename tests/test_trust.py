@@ -312,23 +312,21 @@ def test_examples_are_where_they_say(fitted: Model) -> None:
         assert torch.equal((own * 255).round().to(torch.uint8), examples.patches[number])
 
 
-@pytest.mark.filterwarnings("ignore::slir.errors.SlirWarning")  # nor is this image blurred
+@pytest.mark.filterwarnings("ignore::slir.errors.SlirWarning")  # two PSFs are not the one that blurred
 def test_calibration_for_one_operator(grey: np.ndarray, fitted: Model) -> None:
     fresh = [picture[200:300, 200:300] for picture in training_pictures()[6:10]]
     psf = np.ones((3, 3)) / 9
     model = slir.calibrate(fresh, operator=Blur(psf), sigma=0.01, crops=8, side=64)
     assert model.trust is not None
     assert model.trust.what["pictures"] == 4
-    noise = 2.55 * np.random.default_rng(0).standard_normal(grey.shape).astype(np.float32)
-    right = slir.deblur(
-        Blur(psf, "reflect")(grey) + noise, psf, sigma=2.55, data_range=255, model=model, return_info=True
-    )
+    blurred = uniform_filter(grey, 3) + 2.55 * np.random.default_rng(0).standard_normal(grey.shape)
+    right = slir.deblur(blurred, psf, sigma=2.55, data_range=255, model=model, return_info=True)
     assert right.calibrated == ""
-    wide = np.ones((1, 5)) / 5
-    other = slir.deblur(
-        Blur(wide, "reflect")(grey) + noise, wide, sigma=2.55, data_range=255, model=model, return_info=True
-    )
+    near = slir.psf.gaussian(0.9, 3)
+    other = slir.deblur(blurred, near, sigma=2.55, data_range=255, model=model, return_info=True)
     assert "another operator" in other.calibrated
+    wrong = slir.deblur(blurred, np.ones((1, 9)) / 9, sigma=2.55, data_range=255, model=model, return_info=True)
+    assert "does not fit" in wrong.calibrated
     with pytest.raises(InputError, match="images must not be those that the model learnt from"):
         slir.calibrate([p[:128, :160] for p in training_pictures()[:2]], model=fitted, task="denoise", crops=2, side=64)
 
