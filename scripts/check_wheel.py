@@ -85,7 +85,7 @@ def check_contents(wheel: Path) -> None:
         changed = [name for name, path in meant.items() if archive.read(name) != path.read_bytes()]
     if changed:
         raise Wrong(f"holds other versions of {changed} than the source tree")
-    if not {"slir/py.typed", "slir/models/denoise.safetensors", "slir/web/static/index.html"} <= names:
+    if not {"slir/py.typed", "slir/models/kernel.safetensors", "slir/web/static/index.html"} <= names:
         raise Wrong("lacks its types, its models or its page")
 
 
