@@ -46,6 +46,7 @@ def test_chunks_and_tiles_shrink_until_the_work_fits() -> None:
         torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
         MemoryError(),
         RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."),
+        RuntimeError("could not create a primitive"),
     ],
 )
 def test_what_never_fits_is_said_clearly(error: Exception) -> None:
@@ -58,7 +59,7 @@ def test_what_never_fits_is_said_clearly(error: Exception) -> None:
     with pytest.raises(FullError, match="memory of cpu is full") as raised:
         retry_on_oom(work, CPU)
     assert isinstance(raised.value, SlirError | MemoryError)
-    assert len(tries) == 4
+    assert len(tries) == (1 if "primitive" in str(error) else 4)
     assert tries == sorted(tries, reverse=True)
 
 

@@ -64,10 +64,15 @@ def test_noise_that_grows(clean: np.ndarray) -> None:
     assert np.hypot(noise.left, noise.sigma) * 255 == pytest.approx(rms(y - scene), rel=0.2)
 
 
+def white_sigma(y: np.ndarray) -> float:
+    """The level of the noise as if it were white, in grey levels."""
+    return 255 * estimate_sigma(torch.from_numpy(y).float() / 255)
+
+
 def test_the_error_map_says_so(clean: np.ndarray) -> None:
     y = smoothed(clean)
     with pytest.warns(SlirWarning, match="The noise is not white") as told:
-        result = slir.denoise(y, return_info=True)
+        result = slir.denoise(y, sigma=white_sigma(y), return_info=True)
     assert len(told) == 1
     assert "the noise is not white" in result.calibrated
     assert "noise" in result.stats["forward"]["faults"]
@@ -76,10 +81,19 @@ def test_the_error_map_says_so(clean: np.ndarray) -> None:
         result.interval(0.9)
 
 
+def test_auto_removes_it_and_does_not_warn(clean: np.ndarray) -> None:
+    y = smoothed(clean)
+    result = slir.denoise(y, return_info=True)
+    assert "coarse noise" in result.stats["noise"]
+    assert result.stats["forward"] is None  # which would judge noise as if it were white
+    assert "not white" in result.calibrated
+    assert rms(result.image - clean) < 0.9 * rms(y - clean)
+
+
 def test_the_sigma_that_is_advised_includes_it(clean: np.ndarray) -> None:
     y = smoothed(clean)
     with pytest.warns(SlirWarning, match="The noise is not white") as told:
-        slir.denoise(y)
+        slir.denoise(y, sigma=white_sigma(y))
     advised = re.search(r"sigma=([\d.]+) removes more", str(told[0].message))
     assert advised is not None
     result = slir.denoise(y, sigma=float(advised[1]), return_info=True)

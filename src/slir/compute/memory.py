@@ -31,6 +31,9 @@ GPU_SHARE = 0.1
 SHARES = (1.0, 1 / 4, 1 / 16, 1 / 64)
 """Of all these, one after the other, until the work fits."""
 
+NO_ROOM_FOR_CODE = "could not create a primitive"
+"""What oneDNN says when it finds no memory for the code that it generates. It may crash if it is asked again."""
+
 _share: ContextVar[float] = ContextVar("share", default=1.0)
 
 T = TypeVar("T")
@@ -49,6 +52,8 @@ def retry_on_oom(work: Callable[[], T], device: torch.device) -> T:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         finally:
             _share.reset(token)
+        if NO_ROOM_FOR_CODE in reason:
+            break
         gc.collect()  # the error held what was being computed
         if device.type == "cuda":
             recording.forget()
@@ -58,7 +63,8 @@ def retry_on_oom(work: Callable[[], T], device: torch.device) -> T:
 
 def _is_full(error: Exception) -> bool:
     """Whether memory ran out. On a CPU torch says so in words alone."""
-    return isinstance(error, torch.cuda.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+    known = isinstance(error, torch.cuda.OutOfMemoryError | MemoryError)
+    return known or any(words in str(error) for words in ("can't allocate memory", NO_ROOM_FOR_CODE))
 
 
 def memory_for_tiles(device: torch.device) -> int:

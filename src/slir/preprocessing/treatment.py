@@ -117,8 +117,8 @@ class Treatment:
         self, planes: list[Tensor], restored: Restored, operator: Operator, spans: Sequence[float]
     ) -> ForwardCheck | None:
         """Whether y = Bx + ε can be true, for the channels y as they came: the first plane that contradicts it. None
-        where the variance was stabilised, which has looked at it already."""
-        if self.evened or not restored.outcomes:
+        where the noise was found to be other than white and even, or was stabilised: that has looked at it already."""
+        if self.evened or self.noise is not None or not restored.outcomes:
             return None
         checks = [
             judge(plane, operator, outcome.x, noise, span=span, estimated=self.estimated, evidence=self.evidence)
