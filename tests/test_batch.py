@@ -455,9 +455,9 @@ def test_estimates_grow_with_the_work(tree, tmp_path):
 
 
 @pytest.mark.parametrize("colour", [False, True])
-@pytest.mark.parametrize("each", [1e-7, 3e-5, 1e-3])
+@pytest.mark.parametrize("each", [1e-7, 1e-5, 1e-3])
 def test_timing_tells_what_a_pixel_takes_apart_from_the_rest(tree, tmp_path, monkeypatch, each, colour):
-    """Of any engine, here one that sets a clock of its own; in a second, where the smallest picture takes no longer."""
+    """Of any engine, here one that sets a clock of its own; in the time allowed, if the smallest picture takes less."""
     from slir.files import cost
 
     clock, sizes = [0.0], []
