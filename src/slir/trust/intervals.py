@@ -76,7 +76,8 @@ def calibrate_errors(log_square: Tensor, errors: Tensor) -> Calibration:
     bins = max(1, min(BINS, len(raw) // FEWEST))
     parts = raw.argsort().tensor_split(bins)
     centres = torch.stack([raw[part].mean() for part in parts])
-    ratio = torch.stack([(sizes[part] / raw[part].exp()).square().mean().sqrt() for part in parts])
+    squares = sizes.square(), (2 * raw).exp()  # means of each: a single pixel may expect next to nothing
+    ratio = torch.stack([(squares[0][part].mean() / squares[1][part].mean()).sqrt() for part in parts])
     expected = interpolate(raw, centres, ratio.log()) + raw
     parts = expected.argsort().tensor_split(bins)
     scores = sizes / expected.exp()
