@@ -246,7 +246,7 @@ def test_examples_come_with_what_mends_them(client, name):
 
 def test_cancel_stops_the_work(served, client):
     file = client.upload(encoded(scene(700)))
-    job = client.submit(file, sigma=12)
+    job = client.submit(file, task="upsample", factor=2)  # five stages, between which work can stop
     client.until(job, "running")
     waiting = client.submit(file, sigma=12)
     assert client.get(f"/api/jobs/{waiting}").json()["position"] == 1
