@@ -362,7 +362,7 @@ def test_a_mask_painted_with_a_brush(user, address):
 
 
 def test_estimates_appear_and_escape_stops_the_work(user):
-    large = np.random.default_rng(0).integers(0, 255, (1500, 2200)).astype(np.uint8)
+    large = np.random.default_rng(0).integers(0, 255, (2400, 3000)).astype(np.uint8)
     user.open("large.png", png(large))
     user["#restore"].click()
     expect(user["#tag-right"]).to_be_visible()
