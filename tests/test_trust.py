@@ -81,6 +81,17 @@ def test_calibration_holds_whatever_the_law_and_however_wrong_the_expectation() 
         assert all(abs(float(inside[tenth].mean()) - level) < 0.03 for tenth in tenths)
 
 
+def test_few_pixels_of_which_nothing_is_expected_do_not_decide_the_others() -> None:
+    rng = np.random.default_rng(0)
+    true = np.exp(rng.uniform(-6, -3, 100_000))
+    told = np.where(rng.random(true.shape) < 0.005, 1e-7, true)
+    calibration = calibrate_errors(
+        torch.from_numpy(2 * np.log(told)), torch.from_numpy(true * rng.standard_normal(true.shape))
+    )
+    expected = calibration.error(torch.from_numpy(2 * np.log(true)).float()).numpy()
+    np.testing.assert_allclose(expected / true, 1, atol=0.3)
+
+
 @pytest.mark.parametrize("level", [0.0, 0.03, 0.995, 1.0, float("nan")])
 def test_levels_that_were_not_calibrated(level: float, grey: np.ndarray) -> None:
     result = slir.denoise(grey, sigma=15, data_range=255, return_info=True)

@@ -82,7 +82,7 @@ def calibrate_errors(log_square: Tensor, errors: Tensor) -> Calibration:
     parts = expected.argsort().tensor_split(bins)
     scores = sizes / expected.exp()
     middles = torch.stack([expected[part].mean() for part in parts])
-    absolute = torch.stack([scores[part].mean() for part in parts])
+    absolute = torch.stack([sizes[part].mean() / expected[part].exp().mean() for part in parts])
     quantiles = torch.stack([_upper_quantiles(scores[part]) for part in parts], 1)
     return Calibration(centres.float(), ratio.float(), middles.float(), absolute.float(), quantiles.float(), len(raw))
 
