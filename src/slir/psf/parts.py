@@ -10,10 +10,15 @@ from slir.errors import InputError, is_finite
 
 Offset = tuple[float, float]
 
+SHORTEST_LENGTH = 1e-6
+"""Smallest accepted length. Squares of far smaller ones leave the range of floating-point numbers."""
+
 
 def check_positive(name: str, value: float, remedy: str) -> None:
     if not (is_finite(value) and value > 0):
         raise InputError(name, "be a positive finite number", value, remedy)
+    if value < SHORTEST_LENGTH:
+        raise InputError(name, f"be at least {SHORTEST_LENGTH:g}", value, remedy)
 
 
 def check_angle(angle: float) -> None:
