@@ -1,6 +1,6 @@
 """A program that uses slir as people do. `check_wheel.py` type-checks it against the wheel, strictly, and runs it.
 
-Run in an empty folder; it leaves noisy.png there.
+Run in an empty folder; it leaves files there.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 import slir
 from slir.io import Picture, read, write
@@ -38,11 +39,48 @@ def main() -> None:
 
     blur: slir.operators.Operator = slir.operators.Blur(slir.psf.gaussian(1.5, 9))
     assert slir.operators.adjoint_error(blur, (24, 24)) < 1e-4
+    found: float = slir.noise.estimate_sigma(image)
+    assert 15 < found < 25, found
     try:
         slir.upsample(image, 0)
     except slir.InputError as error:
         argument: str = error.argument
         assert argument == "factor"
+
+
+def tasks() -> None:
+    """Every task, by its array and by its `Result`; tensors give tensors."""
+    image = noisy(48)
+    psf: npt.NDArray[np.float64] = slir.psf.gaussian(1.0)
+    missing = np.zeros((48, 48), bool)
+    missing[10:20, 10:20] = True
+    arrays: list[npt.NDArray[np.uint8]] = [
+        slir.deblur(image, psf, sigma=20),
+        slir.upsample(image, 1.5, sigma=20),
+        slir.inpaint(image, missing, sigma=20),
+        slir.restore(image, slir.operators.Mask(missing) @ slir.operators.Blur(psf), sigma=20.0),
+    ]
+    assert [array.shape for array in arrays] == [(48, 48), (72, 72), (48, 48), (48, 48)]
+    tensor: torch.Tensor = slir.denoise(torch.from_numpy(image), sigma=20)
+    assert tensor.dtype == torch.uint8
+    result = slir.denoise(image, sigma=20, return_info=True)
+    low, high = result.interval(0.9)
+    error = result.error_map
+    assert error is not None
+    assert low.shape == high.shape == error.shape == image.shape
+    assert result.calibrated == ""
+    weights: npt.NDArray[np.float64] = np.asarray(result.explain(20, 20, k=4).weights)
+    assert len(weights) == 4
+
+
+def own_pictures() -> None:
+    """A model that is fitted to pictures, calibrated, saved and loaded."""
+    pictures = [noisy(64), noisy(96)]
+    model: slir.Model = slir.fit(pictures, task="denoise", sigma=0.08, crops=2, cells=4)
+    model.save("own.safetensors")
+    again: slir.Model = slir.load("own.safetensors")
+    restored: npt.NDArray[np.uint8] = slir.denoise(noisy(64), sigma=20, model=again, data_range=255)
+    assert restored.shape == (64, 64)
 
 
 def files() -> None:
@@ -57,4 +95,6 @@ if TYPE_CHECKING:
 
 if __name__ == "__main__":
     main()
+    tasks()
+    own_pictures()
     files()

@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, TypeVar, Unpack, overload
 
 from slir.errors import InputError
 from slir.preprocessing.amount import Amount
@@ -46,12 +46,26 @@ if TYPE_CHECKING:
     from slir.operators.convolution import Border
     from slir.operators.downsample import Antialias
     from slir.preprocessing.arrays import Array, DataRange
+    from slir.result import Result
 
     Seed = int | np.random.Generator | torch.Generator | None
+    A = TypeVar("A", np.ndarray, torch.Tensor)
 
 Progress = bool | Callable[[int, int, str], None]
 Observe = Callable[[Any], None] | None
 Info = bool | Literal["stats"]
+
+
+class Shared(TypedDict, total=False):
+    """The keyword arguments of all tasks but `return_info`, for type checkers."""
+
+    model: Model | str | PathLike | None
+    data_range: DataRange
+    channel_axis: int | None
+    device: str | torch.device | None
+    rng: Seed
+    progress: Progress
+    observe: Observe
 
 
 @register
@@ -80,6 +94,26 @@ class Denoise(Task):
         self.amount(options)
 
 
+@overload
+def denoise(
+    image: A,
+    *,
+    sigma: float | str = "auto",
+    strength: float = 1.0,
+    chroma: float | None = None,
+    return_info: Literal[False] = False,
+    **shared: Unpack[Shared],
+) -> A: ...
+@overload
+def denoise(
+    image: Array,
+    *,
+    sigma: float | str = "auto",
+    strength: float = 1.0,
+    chroma: float | None = None,
+    return_info: Literal[True, "stats"],
+    **shared: Unpack[Shared],
+) -> Result: ...
 def denoise(
     image: Array,
     *,
@@ -147,6 +181,26 @@ def _same_blur(psf: bytes, shape: Size, border: Border) -> Blur:
     return Blur(np.frombuffer(psf).reshape(shape).copy(), border)
 
 
+@overload
+def deblur(
+    image: A,
+    psf: Array,
+    *,
+    sigma: float | str = "auto",
+    border: Border = "unknown",
+    return_info: Literal[False] = False,
+    **shared: Unpack[Shared],
+) -> A: ...
+@overload
+def deblur(
+    image: Array,
+    psf: Array,
+    *,
+    sigma: float | str = "auto",
+    border: Border = "unknown",
+    return_info: Literal[True, "stats"],
+    **shared: Unpack[Shared],
+) -> Result: ...
 def deblur(
     image: Array,
     psf: Array,
@@ -217,6 +271,32 @@ class Upsample(Task):
             raise InputError("phase", rule, phase, f"Leave it out, or pass a factor of {math.ceil(factor)}.")
 
 
+@overload
+def upsample(
+    image: A,
+    factor: float | None = None,
+    *,
+    size: tuple[int, int] | None = None,
+    antialias: Antialias = "bicubic",
+    sigma: float | str = 0,
+    phase: int | None = None,
+    border: Border = "reflect",
+    return_info: Literal[False] = False,
+    **shared: Unpack[Shared],
+) -> A: ...
+@overload
+def upsample(
+    image: Array,
+    factor: float | None = None,
+    *,
+    size: tuple[int, int] | None = None,
+    antialias: Antialias = "bicubic",
+    sigma: float | str = 0,
+    phase: int | None = None,
+    border: Border = "reflect",
+    return_info: Literal[True, "stats"],
+    **shared: Unpack[Shared],
+) -> Result: ...
 def upsample(
     image: Array,
     factor: float | None = None,
@@ -273,6 +353,14 @@ class Inpaint(Task):
         return AnyMask(**noise_levels(sigma, clean=True))
 
 
+@overload
+def inpaint(
+    image: A, mask: Array, *, sigma: float | str = 0, return_info: Literal[False] = False, **shared: Unpack[Shared]
+) -> A: ...
+@overload
+def inpaint(
+    image: Array, mask: Array, *, sigma: float | str = 0, return_info: Literal[True, "stats"], **shared: Unpack[Shared]
+) -> Result: ...
 def inpaint(
     image: Array,
     mask: Array,
