@@ -10,6 +10,7 @@ import skimage.data
 import skimage.restoration
 import torch
 
+from slir.errors import InputError
 from slir.noise import estimate_poisson_gaussian, estimate_sigma
 
 CROPS = {
@@ -158,3 +159,29 @@ def test_few_photons_are_not_taken_for_padding() -> None:
     light[:, :64] = 0.02
     gains = [estimate_poisson_gaussian(torch.from_numpy(rng.poisson(light) / 20.0))[0] * 20 for _ in range(5)]
     assert np.median(gains) > 0.5
+
+
+def test_images_of_any_dtype_and_axis() -> None:
+    rng = np.random.default_rng(0)
+    image = (120 + rng.normal(0, [5, 10, 20], (96, 80, 3))).round().clip(0, 255).astype(np.uint8)
+    found = estimate_sigma(image, channel_axis=-1)
+    np.testing.assert_allclose(found, [5, 10, 20], rtol=0.06)
+    assert estimate_sigma(np.moveaxis(image, -1, 0), channel_axis=0) == found
+    assert estimate_sigma(torch.from_numpy(image), channel_axis=2) == found
+    assert estimate_sigma(image[..., 1]) == found[1]
+    assert estimate_sigma(10.0 * image[..., 1].astype(np.float32)) == pytest.approx(10 * found[1])
+
+
+@pytest.mark.parametrize(
+    ("image", "settings", "named"),
+    [
+        (np.zeros((8, 8, 3)), {}, "image must have 2 dimensions with channel_axis=None"),
+        (np.zeros((8, 8)), {"channel_axis": -1}, "image must have 3 dimensions"),
+        (np.zeros((8, 8, 3)), {"channel_axis": 3}, "channel_axis must name one"),
+        (np.full((8, 8), np.nan), {}, "image must hold finite real numbers"),
+        (np.zeros((8, 8), complex), {}, "image must hold finite real numbers"),
+    ],
+)
+def test_what_has_no_noise_level_is_refused(image: np.ndarray, settings: dict[str, int], named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        estimate_sigma(image, **settings)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 import torch
 from scipy.optimize import nnls
 from torch import Tensor
 
+from slir.compute import to_numpy
 from slir.descriptors import dct_basis_on
+from slir.errors import InputError
 
 SIZE = 8
 _LOW, _HIGH = 9, 11
@@ -22,8 +25,38 @@ _END_SHARE = 1e-3
 _MAD = 0.674489750196  # median of |n| for n ~ N(0, 1)
 
 
-def estimate_sigma(image: Tensor) -> float:
-    """The standard deviation of white Gaussian noise in one plane (H, W), in the plane's units.
+@overload
+def estimate_sigma(image: np.ndarray | Tensor, *, channel_axis: None = None) -> float: ...
+@overload
+def estimate_sigma(image: np.ndarray | Tensor, *, channel_axis: int) -> list[float]: ...
+def estimate_sigma(image: np.ndarray | Tensor, *, channel_axis: int | None = None) -> float | list[float]:
+    """The standard deviation of white Gaussian noise, in units of the pixel values.
+
+    image: (H, W), or with a channel axis. channel_axis: the axis of the channels, each of which gets an estimate of its
+        own; None for one plane.
+
+    >>> sigma = slir.noise.estimate_sigma(image)
+    """
+    if isinstance(image, Tensor) and channel_axis is None and image.ndim == 2 and image.is_floating_point():
+        return _estimate_sigma(image)
+    array = to_numpy(image, "image")
+    expected = 2 if channel_axis is None else 3
+    if array.ndim != expected:
+        remedy = "Pass channel_axis=-1 for a colour image (H, W, C), or one plane at a time."
+        raise InputError("image", f"have {expected} dimensions with channel_axis={channel_axis}", array.shape, remedy)
+    if array.dtype.kind not in "buif" or not np.isfinite(array).all():
+        found = array.dtype if array.dtype.kind not in "buif" else "NaN or infinite at some pixels"
+        raise InputError("image", "hold finite real numbers", found, "Replace such pixels, or leave them out.")
+    if channel_axis is None:
+        return _estimate_sigma(torch.from_numpy(array.astype(np.float64)))
+    if not (isinstance(channel_axis, int | np.integer) and -3 <= channel_axis <= 2):
+        raise InputError("channel_axis", "name one of the image's 3 axes", repr(channel_axis), "It is often -1.")
+    planes = np.moveaxis(array.astype(np.float64), channel_axis, 0)
+    return [_estimate_sigma(plane) for plane in torch.from_numpy(np.ascontiguousarray(planes))]
+
+
+def _estimate_sigma(image: Tensor) -> float:
+    """σ of one plane (H, W).
 
     Noise is spread evenly over all DCT coefficients of a patch, pictures live in the low ones. So: take the patches
     whose low frequencies hold no more than noise does, and read the median absolute value of their highest ones (after
@@ -85,7 +118,7 @@ def estimate_poisson_gaussian(image: Tensor) -> tuple[float, float]:
             trust = math.sqrt(len(chosen)) * read / max(read, busy, 1e-30)
             readings.append((float(patches.mean[chosen].mean()), read, trust))
         if len(readings) < 2:
-            return 0.0, estimate_sigma(image) ** 2
+            return 0.0, _estimate_sigma(image) ** 2
         gain, offset = _line(*np.array(readings).T)
     return gain, offset
 

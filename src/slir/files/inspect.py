@@ -222,16 +222,10 @@ def _camera(block: bytes | None) -> dict[str, Any]:
 
 def _noise(source: io.Source) -> float | list[float]:
     """σ of the first plane in units of its pixel values: one number, or one a channel."""
-    import torch
-
     from slir.noise import estimate_sigma
 
-    pixels = source.read(0).pixels
-    values = pixels.astype(np.float64)
-    span = source.data_range or float(np.nanmax(values) - np.nanmin(values)) or 1.0
-    planes = [values] if values.ndim == 2 else list(np.moveaxis(values, -1, 0))
-    found = [estimate_sigma(torch.from_numpy(plane / span).float()) * span for plane in planes]
-    return found[0] if values.ndim == 2 else found
+    pixels = np.nan_to_num(source.read(0).pixels, posinf=0, neginf=0)
+    return estimate_sigma(pixels) if pixels.ndim == 2 else estimate_sigma(pixels, channel_axis=-1)
 
 
 def _bytes(path: Path) -> int:

@@ -343,7 +343,7 @@ def _noise_beside(picture: Picture, missing: np.ndarray, work: Work) -> float | 
     holed = missing.any() and not missing.all()
     if work.problem.sigma != "auto" or picture.channel_axis is not None or not holed:
         return work.problem.sigma
-    return estimate_sigma(torch.from_numpy(cover_missing(picture.pixels, missing).astype(np.float64)))
+    return estimate_sigma(cover_missing(picture.pixels, missing))
 
 
 def _set_missing_to_nan(pixels: np.ndarray, missing: np.ndarray, factor: int) -> np.ndarray:
