@@ -261,3 +261,13 @@ def test_a_profile_of_other_colours_is_no_help(tmp_path: Path, icc: Any) -> None
     icc = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes() if icc == "sRGB" else icc
     cmyk(tmp_path / "a.jpg", icc_profile=icc)
     assert "without a profile" in io.read(tmp_path / "a.jpg").notes[0]
+
+
+@pytest.mark.parametrize("quality", [20, 50, 75, 90, 95, 100])
+@pytest.mark.parametrize("colour", [False, True])
+def test_the_quality_of_a_jpeg_is_read_from_its_tables(quality: int, colour: bool, tmp_path: Path) -> None:
+    path = tmp_path / "a.jpg"
+    pixels = np.random.default_rng(0).integers(0, 255, (24, 24, 3), np.uint8)
+    Image.fromarray(pixels if colour else pixels[..., 0]).save(path, quality=quality)
+    with io.open_source(path) as source:
+        assert source.head.quality == pytest.approx(quality, abs=1)

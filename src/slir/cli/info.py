@@ -85,7 +85,8 @@ def _text(found: dict[str, Any]) -> str:
 def _image_text(found: dict[str, Any]) -> str:
     planes = f"{found['planes']} planes ({found['axes']}) of " if found["planes"] > 1 else ""
     what = f"{planes}{found['width']} × {found['height']} {found['layout']} {found['dtype']}"
-    rows = [f"{found['path']}: {found['format']}, {what}, {show.memory(found['bytes'])}"]
+    quality = f" of quality {found['quality']}" if "quality" in found else ""
+    rows = [f"{found['path']}: {found['format']}{quality}, {what}, {show.memory(found['bytes'])}"]
     if found["lowest"] is not None:
         whole = "" if found["data_range"] is None else f" of 0 to {found['data_range']:g}"
         broken = f", {found['not_finite']} NaN or infinite" if found["not_finite"] else ""

@@ -41,6 +41,7 @@ def about_image(path: Path, *, noise: bool = False) -> dict[str, Any]:
             "path": str(path),
             "kind": "image",
             "format": source.form,
+            **({} if source.head.quality is None else {"quality": source.head.quality}),
             "width": width,
             "height": height,
             "layout": source.layout,

@@ -21,6 +21,10 @@ NAME = "JPEG"
 _KEPT = (("APP13", b"Photoshop 3.0\0"), ("APP1", b"http://ns.adobe.com/xmp/extension/\0"))
 
 
+#: Sum of the luminance table of the standard's annex K, which a quality of 50 means.
+_TABLE_SUM = 3688
+
+
 def begin(data: bytes) -> tuple[Head, Callable[[], np.ndarray]]:
     """What a JPEG file says of its pixels, and what decodes them. Raises ValueError or OSError with the reason."""
     notes: list[str] = []
@@ -31,6 +35,7 @@ def begin(data: bytes) -> tuple[Head, Callable[[], np.ndarray]]:
             notes.append("the file holds more than one picture; only the first is restored and kept")
         info, (width, height), mode = dict(image.info), image.size, image.mode
         found = getattr(image, "applist", [])
+        tables = getattr(image, "quantization", {})
     icc, colour = info.get("icc_profile"), mode != "L"
     to_rgb = _to_srgb(icc) if mode == "CMYK" else None
     if mode == "CMYK":
@@ -60,9 +65,26 @@ def begin(data: bytes) -> tuple[Head, Callable[[], np.ndarray]]:
 
     dtype = np.dtype(np.uint8)
     head = Head(
-        size=(height, width), dtype=dtype, colour=colour, data_range=range_of(dtype), meta=meta, notes=tuple(notes)
+        size=(height, width),
+        dtype=dtype,
+        colour=colour,
+        data_range=range_of(dtype),
+        meta=meta,
+        notes=tuple(notes),
+        quality=_quality(tables),
     )
     return head, decode
+
+
+def _quality(tables: dict[int, list[int]]) -> int | None:
+    """1 to 100, as the JPEG library of the Independent JPEG Group scales the standard's table; None without a table.
+
+    Programs that scale it otherwise get the quality whose table is as coarse.
+    """
+    if 0 not in tables:
+        return None
+    scale = sum(tables[0]) / _TABLE_SUM
+    return round(min(100.0, max(1.0, 100 - 50 * scale if scale <= 1 else 50 / scale)))
 
 
 def _to_srgb(icc: bytes | None) -> Callable[[Image.Image], Image.Image] | None:

@@ -141,6 +141,7 @@ class Head:
     axes, shape : the axes before height and width as the file names them ("TZ"), and their lengths; planes are counted
         along them, the last axis fastest.
     large : whether a window can be read for less memory than the whole plane.
+    quality : of JPEG compression, 1 to 100; None for other formats.
     The rest as in Picture.
     """
 
@@ -154,6 +155,7 @@ class Head:
     large: bool = False
     meta: Meta = field(default_factory=Meta)
     notes: tuple[str, ...] = ()
+    quality: int | None = None
 
     @property
     def planes(self) -> int:
