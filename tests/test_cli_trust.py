@@ -294,7 +294,7 @@ def test_calibrate_makes_a_mute_model_speak(photos, image, tmp_path, mute):
     model = slir.load(out)
     assert model.trust.what["pictures"] == 3
     assert model.trust.sigma == pytest.approx((12 / 255, 12 / 255))
-    assert f"calibrated to denoise on {model.trust.calibration.pixels:,} pixels of 6 crops of 3 images" in told
+    assert f"calibrated to denoise on {model.trust.pixels:,} pixels of 6 crops of 3 images" in told
     assert "holds for sigma 4.71% of the range; intervals of 90% reach" in told
     assert "3 images may not be typical" in told
     assert slir.denoise(picture(), sigma=12.0, model=model, return_info=True).calibrated == ""
@@ -303,7 +303,7 @@ def test_calibrate_makes_a_mute_model_speak(photos, image, tmp_path, mute):
     assert "not calibrated" in slirs(*asked, "--sigma", 30, "--force")
     pixels = [(io.read(path).pixels / 255).astype(np.float32) for path in sorted(photos.iterdir())]
     same = slir.calibrate(pixels, model=slir.load(mute), task="denoise", sigma=12 / 255, crops=6, side=48)
-    np.testing.assert_allclose(same.trust.calibration.quantiles, model.trust.calibration.quantiles, rtol=1e-5)
+    np.testing.assert_allclose(same.trust.calibrations[0].quantiles, model.trust.calibrations[0].quantiles, rtol=1e-5)
 
 
 @doubtful

@@ -253,7 +253,7 @@ def test_a_kernel_comes_back_from_its_file_with_the_errors_of_each_task(network:
     what = {"pictures": 2}
     settings = {"crops": 8, "side": 48, "what": what, "grain": (0.0,), "generator": generator}
     trust = calibrate_model(pictures, Noise(0.05, 0.1), bare.model("denoise"), **settings)
-    assert trust.calibration.pixels == 2 * 3 * 48**2 + 6 * 48**2  # colours are calibrated too
+    assert trust.pixels == 2 * 3 * 48**2 + 6 * 48**2  # colours are calibrated too
     kernel = LearntKernel(network, {"denoise": trust}, None, {"steps": 3})
     path = tmp_path / "kernel.safetensors"
     write_kernel(path, kernel)
@@ -264,7 +264,7 @@ def test_a_kernel_comes_back_from_its_file_with_the_errors_of_each_task(network:
     found = again.model("denoise").trust
     assert found is not None
     assert found.sigma == trust.sigma
-    torch.testing.assert_close(found.calibration.quantiles, trust.calibration.quantiles)
+    torch.testing.assert_close(found.calibrations[0].quantiles, trust.calibrations[0].quantiles)
     with pytest.raises(FileError, match="not a slir model"):
         slir.load(path, device="cpu")
     Model(stages(network, 1)).save(str(tmp_path / "model.safetensors"))

@@ -23,6 +23,7 @@ from slir.operators import Blur, Identity
 from slir.trust.examples import local_weights
 from slir.trust.explain import explain
 from slir.trust.intervals import LEVELS, calibrate_errors, interpolate
+from slir.trust.record import Trust
 from slir.trust.spread import box
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -90,6 +91,31 @@ def test_few_pixels_of_which_nothing_is_expected_do_not_decide_the_others() -> N
     )
     expected = calibration.error(torch.from_numpy(2 * np.log(true)).float()).numpy()
     np.testing.assert_allclose(expected / true, 1, atol=0.3)
+
+
+def test_the_calibration_depends_on_the_noise_level() -> None:
+    """Between nodes it is interpolated in the logarithm of σ; a level per pixel gives each pixel its own."""
+    rng = np.random.default_rng(0)
+    told = torch.from_numpy(2 * rng.uniform(-6, -3, 40_000)).float()
+    white = torch.from_numpy(rng.standard_normal(40_000)).float()
+    factors, nodes = (0.5, 2.0, 3.0), (0.01, 0.04, 0.16)
+    tables = tuple(calibrate_errors(told, factor * (told / 2).exp() * white) for factor in factors)
+    trust = Trust(nodes, tables, (0.01, 0.16), {})
+    plane = told[:100].reshape(10, 10)
+    raw = (plane / 2).exp()
+    for sigma, factor in ((0.001, 0.5), (0.01, 0.5), (0.02, 1.25), (0.04, 2.0), (0.08, 2.5), (0.16, 3.0), (1.0, 3.0)):
+        torch.testing.assert_close(trust.error(plane, sigma) / raw, torch.full_like(raw, factor), rtol=0.1, atol=0)
+    levels = torch.full((10, 10), 0.01)
+    levels[5:] = 0.16
+    both = torch.cat([trust.error(plane, 0.01)[:5], trust.error(plane, 0.16)[5:]])
+    torch.testing.assert_close(trust.error(plane, levels), both)
+    colours = torch.stack([plane, plane])
+    each = torch.stack([trust.error(plane, 0.02), trust.error(plane, 0.05)])
+    torch.testing.assert_close(trust.error(colours, torch.tensor([0.02, 0.05]).view(2, 1, 1)), each)
+    error = trust.error(plane, 0.02)
+    torch.testing.assert_close(
+        trust.half_width(error, 0.5, 0.02) / error, torch.full_like(error, 0.674), rtol=0.1, atol=0
+    )
 
 
 @pytest.mark.parametrize("level", [0.0, 0.03, 0.995, 1.0, float("nan")])
@@ -305,7 +331,7 @@ def test_a_model_file_keeps_what_is_known(fitted: Model, tmp_path: Path) -> None
     again = slir.load(path)
     assert fitted.trust is not None
     assert again.trust is not None
-    assert torch.equal(again.trust.calibration.quantiles, fitted.trust.calibration.quantiles)
+    assert torch.equal(again.trust.calibrations[0].quantiles, fitted.trust.calibrations[0].quantiles)
     assert again.trust.sigma == fitted.trust.sigma
     assert again.trust.what == fitted.trust.what
     assert again.examples is not None

@@ -85,7 +85,7 @@ def camera(clean: Tensor) -> tuple[Tensor, Tensor]:
     exposure = torch.exp(uniform(-0.5, 0.0))
     linear = torch.einsum("nij,njhw->nihw", inverse(matrix), colour.clamp(min=0) ** GAMMA)
     raw = gaussian_blur(linear, uniform(0.2, 0.9)).clamp(min=0) * exposure / balance  # a lens is no sharper
-    gain = torch.exp(uniform(math.log(2e-4), math.log(2.5e-2)))
+    gain = torch.exp(uniform(math.log(1e-4), math.log(2.5e-2)))
     dark = (gain * uniform(0.02, 0.3)).square()  # read noise in proportion to the gain, as at high ISO
     noisy = raw + (gain * raw + dark).sqrt() * torch.randn_like(raw)
     kernel = uniform(0, 1)
@@ -95,7 +95,7 @@ def camera(clean: Tensor) -> tuple[Tensor, Tensor]:
         return mixed.clamp(min=1e-5) ** (1 / GAMMA)
 
     truth = picture(raw)
-    noise = smooth_noise(picture(noisy) - truth)
+    noise = smooth_noise(picture(noisy) - truth, truth)
     strength = uniform(0, 1.2) * (uniform(0, 1) < 0.6)
     truth, noise = (image + strength * (image - gaussian_blur(image, 1.0)) for image in (truth, noise))
     y, truth = (truth + noise).clamp(0, 1), truth.clamp(0, 1)
@@ -156,8 +156,9 @@ def gaussian_blur(image: Tensor, width: Tensor | float) -> Tensor:
     return torch.fft.irfft2(passed * torch.fft.rfft2(image), s=(height, length))
 
 
-def smooth_noise(noise: Tensor) -> Tensor:
-    """The noise as a camera's own denoising and resizing leave it: smoother and weaker, above all in colour."""
+def smooth_noise(noise: Tensor, truth: Tensor) -> Tensor:
+    """The noise as a camera's own denoising and resizing leave it: smoother and weaker, above all in colour and, for
+    some cameras, where the picture is flat."""
     count = len(noise)
 
     def uniform(low: float, high: float) -> Tensor:
@@ -165,12 +166,23 @@ def smooth_noise(noise: Tensor) -> Tensor:
 
     light = luma(noise)
     tint = noise - light
-    chosen = uniform(0, 1) < 0.7
-    width, share = uniform(0.3, 1.8), uniform(0, 1)
+    chosen = uniform(0, 1) < 0.8
+    width = 0.3 * torch.exp(uniform(0, math.log(10)))
+    everywhere = torch.where(uniform(0, 1) < 0.5, torch.ones_like(width), flatness(noise, truth, uniform(0.5, 3)))
+    share = uniform(0, 1) * everywhere
+    share_tint = torch.maximum(share, uniform(0, 1) * everywhere)
     smooth_light = torch.lerp(light, gaussian_blur(light, width), share)
-    smooth_tint = torch.lerp(tint, gaussian_blur(tint, width + uniform(0, 3.5)), torch.maximum(share, uniform(0, 1)))
+    smooth_tint = torch.lerp(tint, gaussian_blur(tint, width + uniform(0, 4)), share_tint)
     kept = uniform(0, 1).sqrt()
     return torch.where(chosen, smooth_light + kept * smooth_tint, noise)
+
+
+def flatness(noise: Tensor, truth: Tensor, threshold: Tensor) -> Tensor:
+    """1 where the picture varies less than its noise, towards 0 where it varies more: (N, 1, H, W)."""
+    light = luma(truth)
+    varies = gaussian_blur((light - gaussian_blur(light, 2.0)).square(), 2.0).clamp(min=0)
+    level = luma(noise).square().mean((1, 2, 3), keepdim=True) + 1e-10
+    return 1 / (1 + varies / (threshold.square() * level))
 
 
 def compress_jpeg(picture: Tensor, quality: Tensor, subsampled: Tensor) -> Tensor:

@@ -37,18 +37,19 @@ FAINT = 0.35
 """Share of the crops whose noise level is log-uniform, over three orders of magnitude."""
 
 
-JPEG = 0.25
-"""Share of JPEG alone among crops with noise as cameras leave it."""
+JPEG, WHITE = 0.2, 0.3
+"""Shares of JPEG alone and of added noise among crops with noise as cameras leave it: noise of some cameras is fine."""
 
 AROUND = 31
 """Side of the squares over which the level of such noise is told."""
 
 
 def by_camera(clean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(y, truth, level): pictures as a camera stores them, some of them compressed alone."""
-    few = int(len(clean) * JPEG + torch.rand(()))
-    crops = clean.split([few, len(clean) - few])
-    parts = [spoil(own) for spoil, own in zip((with_jpeg, with_camera_noise), crops) if len(own)]
+    """(y, truth, level): pictures as a camera stores them, some of them compressed alone or with added noise."""
+    jpegs, noisy = (int(len(clean) * share + torch.rand(())) for share in (JPEG, WHITE))
+    noisy = min(noisy, len(clean) - jpegs)
+    crops = clean.split([jpegs, noisy, len(clean) - jpegs - noisy])
+    parts = [spoil(own) for spoil, own in zip((with_jpeg, with_noise, with_camera_noise), crops) if len(own)]
     y, truth, level = (torch.cat(part) for part in zip(*parts))
     return y, truth, level
 
@@ -73,11 +74,14 @@ def with_noise(clean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return torch.where(chosen, (255 * y).round().clamp(0, 255) / 255, y), clean, level
 
 
-def local_level(error: Tensor, unsure: float = 0.15) -> Tensor:
-    """Root mean square of an error in squares around each pixel, off by a factor that is about 1 (unsure: how far)."""
-    mean = F.avg_pool2d(error.square(), AROUND, stride=1, padding=AROUND // 2, count_include_pad=False)
+def local_level(error: Tensor, unsure: float = 0.3) -> Tensor:
+    """Root mean square of an error in squares around each pixel, in half of the crops of the whole crop, off by a
+    factor that is about 1 (unsure: how far): levels that are estimated are no better."""
+    local = F.avg_pool2d(error.square(), AROUND, stride=1, padding=AROUND // 2, count_include_pad=False)
+    whole = error.square().mean((2, 3), keepdim=True)
+    drawn = torch.rand((len(error), 1, 1, 1), device=error.device)
     factor = torch.exp(unsure * torch.randn((len(error), 1, 1, 1), device=error.device))
-    return factor * mean.sqrt()
+    return factor * torch.where(drawn < 0.5, local, whole).sqrt()
 
 
 def noise(clean: Tensor) -> tuple[Tensor, Tensor]:

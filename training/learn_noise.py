@@ -22,14 +22,15 @@ from pictures import Pool, listed, read
 from torch import Tensor
 from train import grey_of, validation_crops
 
+from slir.io.models import load_kernel
 from slir.kernel.noise_level import CELL, NoiseNetwork
 from slir.preprocessing.local_noise import QUIET
 
 LEAST = 0.5 / 255
 """Added to levels before the logarithm: what lies below hardly counts."""
 
-CLEAN, CAMERA = 0.1, 0.35
-"""Shares of the crops that come without noise, and of the others whose noise is that of cameras."""
+CLEAN, CAMERA, JPEG = 0.1, 0.3, 0.25
+"""Shares of the crops that come without noise, and of the others with noise of cameras and with JPEG alone."""
 
 
 def target(error: Tensor) -> Tensor:
@@ -42,10 +43,10 @@ def example(clean: Tensor) -> tuple[Tensor, Tensor]:
     """(y, level) of a batch: with noise as the kernel learns it, a few without."""
     without = int(len(clean) * CLEAN + torch.rand(()))
     rest = clean[without:]
-    few = int(len(rest) * CAMERA + torch.rand(()))
-    crops = rest.split([few, len(rest) - few])
-    spoilt = [spoil(own) for spoil, own in zip((degradations.by_camera, degradations.with_noise), crops) if len(own)]
-    y, truth, _ = (torch.cat(parts) for parts in zip(*spoilt))
+    kinds = (degradations.with_camera_noise, degradations.with_jpeg, degradations.with_noise)
+    which = torch.multinomial(torch.tensor([CAMERA, JPEG, 1 - CAMERA - JPEG]), len(rest), replacement=True)
+    parts = [spoil(rest[which == kind]) for kind, spoil in enumerate(kinds) if (which == kind).any()]
+    y, truth, _ = (torch.cat(part) for part in zip(*parts))
     bare = clean[:without].clamp(0, 1)
     bare = torch.where(torch.rand((without, 1, 1, 1)) < 0.5, bare, (255 * bare).round() / 255)
     error = torch.cat([torch.zeros_like(bare), y - truth])
@@ -81,10 +82,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pictures", type=Path, nargs="+", required=True)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--start", type=Path, help="a kernel's file whose noise network to begin with")
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--lr", type=float, default=1e-3)
-    parser.add_argument("--batch", type=int, default=12)
-    parser.add_argument("--crop", type=int, default=128)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--crop", type=int, default=256)
     parser.add_argument("--seed", type=int, default=0)
     o = parser.parse_args()
     torch.manual_seed(o.seed)
@@ -92,6 +94,8 @@ def main() -> None:
     pool = Pool(learnt_from, torch.device("cpu"))
     shown = validation_crops([read(p) for p in held_out])
     net = NoiseNetwork().to(memory_format=torch.channels_last)
+    if o.start:
+        net.load_state_dict(load_kernel(o.start).noise.state_dict())
     adam = torch.optim.Adam(net.parameters(), lr=o.lr)
     began, reported, step, found = time.monotonic(), time.monotonic(), 0, []
     while (share := (time.monotonic() - began) / (60 * o.minutes)) < 1:

@@ -56,11 +56,14 @@ class Outlook:
 
     def map(self, image: Array) -> Array:
         """The root mean square error to expect, in the channels and units of `image`, which is what came out."""
-        return self.sizes(lambda error: error, image)
+        return self.sizes(lambda error, sigma: error, image)
 
-    def sizes(self, of_plane: Callable[[Tensor], Tensor], image: Array) -> Array:
-        """`of_plane` of each plane's error, in the image's channels and units."""
-        sizes = [of_plane(error) for error in self.errors]
+    def sizes(self, of_plane: Callable[[Tensor, float], Tensor], image: Array) -> Array:
+        """`of_plane` of each plane's error and noise level, in the image's channels and units."""
+        sigmas = self.treatment.sigmas
+        if len(sigmas) != len(self.errors):  # the operator makes one plane of several
+            sigmas = (max(sigmas),) * len(self.errors)
+        sizes = [of_plane(error, sigma) for error, sigma in zip(self.errors, sigmas)]
         evened = self.treatment.evened
         planes = self.frame.planes(_plain(image), sizes[0].device) if evened else []
         return self.frame.sizes(self.treatment.channel_sizes(sizes, planes))
@@ -72,8 +75,8 @@ class Outlook:
         """
         if self.trust is None or self.reason:
             raise SlirError(f"There is no interval: {self.reason}. error_map still ranks pixels.")
-        calibration = self.trust.calibration
-        half = self.sizes(lambda error: calibration.half_width(error, level), image)
+        trust = self.trust
+        half = self.sizes(lambda error, sigma: trust.half_width(error, level, sigma), image)
         # Beside a large offset 32-bit floats have no digits left for the width.
         wide = self.frame.dtype.itemsize > 2 and self.frame.dtype != np.float32
         middle: Array
@@ -159,7 +162,7 @@ class Result:
         """The same, of the absolute error."""
         if self.outlook is None or self.outlook.trust is None:
             return None
-        return self.outlook.sizes(self.outlook.trust.calibration.absolute_error, self.image)
+        return self.outlook.sizes(self.outlook.trust.absolute_error, self.image)
 
     def interval(self, level: float = 0.9) -> tuple[Array, Array]:
         """Between which values the true pixels lie, with this probability: (low, high), floats in units of the pixel

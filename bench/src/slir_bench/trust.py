@@ -78,13 +78,13 @@ def measured(method: str, table: str, setting: str, cases: Sequence[Case], model
     errors, expected, ranks = [], [], []
     widths: list[list[np.ndarray]] = [[] for _ in LEVELS]
     reason = ""
-    calibration = model.trust.calibration
+    trust = model.trust
     for case in cases:
         operator = operator_of(case)
         y = torch.from_numpy(np.asarray(case.y, np.float32)).to(device)
         found = restore_tiled(y, operator, model, sigma=case.sigma, errors=True)
         assert found.error is not None
-        reason = reason or model.trust.reason(operator, case.sigma)
+        reason = reason or trust.reason(operator, case.sigma)
         target = torch.from_numpy(np.asarray(case.target, np.float32)).to(device)
         cut = (found.x.shape[0] - target.shape[0]) // 2
         inner = (slice(cut, cut + target.shape[0]), slice(cut, cut + target.shape[1]))
@@ -94,7 +94,7 @@ def measured(method: str, table: str, setting: str, cases: Sequence[Case], model
         errors.append(off[counted].cpu().numpy())
         expected.append(guess[counted].cpu().numpy())
         for level, own in zip(LEVELS, widths):
-            own.append(calibration.half_width(guess[counted], level).cpu().numpy())
+            own.append(trust.half_width(guess[counted], level, case.sigma).cpu().numpy())
     off_all, guess_all = np.concatenate(errors), np.concatenate(expected)
     order = np.argsort(guess_all)
     inside = [off_all <= np.concatenate(own) for own in widths]

@@ -108,7 +108,7 @@ def calibrate(
 def _summary(task: str, trust: Trust) -> str:
     count = trust.what["pictures"]
     images = "1 image" if count == 1 else f"{count} images"
-    return f"calibrated to {task} on {trust.calibration.pixels:,} pixels of {trust.what['crops']} crops of {images}"
+    return f"calibrated to {task} on {trust.pixels:,} pixels of {trust.what['crops']} crops of {images}"
 
 
 def _holds(trust: Trust) -> str:
@@ -117,7 +117,7 @@ def _holds(trust: Trust) -> str:
 
     low, high = (f"{100 * sigma:.3g}%" for sigma in trust.sigma)
     noise = f"sigma {low}" if low == high else f"sigma {low} to {high}"
-    widths = trust.calibration.quantiles[LEVELS.index(0.9)]
-    least, most = f"{float(widths.min()):.2f}", f"{float(widths.max()):.2f}"
+    widths = [calibration.quantiles[LEVELS.index(0.9)] for calibration in trust.calibrations]
+    least, most = f"{min(float(own.min()) for own in widths):.2f}", f"{max(float(own.max()) for own in widths):.2f}"
     wide = least if least == most else f"{least} to {most}"
     return f"holds for {noise} of the range; intervals of 90% reach {wide} expected errors to either side"

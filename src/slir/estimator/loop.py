@@ -167,7 +167,7 @@ def expected_error_map(state: State, model: Model, *, exact: bool = False) -> Te
         return None
     error = raw_error(state, model)
     if model.trust is not None:
-        error = model.trust.calibration.error(log_square(error))
+        error = model.trust.error(log_square(error), state.sigma)
     observed = state.operator.diagonal_like(error) if exact else None
     return error if observed is None else error * (observed == 0)
 

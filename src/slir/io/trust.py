@@ -20,9 +20,10 @@ def pack_trust(trust: Trust | None, tensors: Tensors, place: str = "trust") -> S
     """Adds the calibration's tensors under `place`; returns the rest as JSON."""
     if trust is None:
         return None
-    tensors |= {f"{place}.{name}": getattr(trust.calibration, name).cpu().contiguous() for name in _CALIBRATION}
-    settings = {"levels": list(LEVELS), "pixels": trust.calibration.pixels}
-    return settings | {"sigma": list(trust.sigma), "what": trust.what}
+    for number, calibration in enumerate(trust.calibrations):
+        tensors |= {f"{place}.{number}.{name}": getattr(calibration, name).cpu().contiguous() for name in _CALIBRATION}
+    settings = {"levels": list(LEVELS), "pixels": [calibration.pixels for calibration in trust.calibrations]}
+    return settings | {"nodes": list(trust.nodes), "sigma": list(trust.sigma), "what": trust.what}
 
 
 def unpack_trust(own: Settings, tensors: Tensors, place: str = "trust") -> Trust | None:
@@ -30,8 +31,14 @@ def unpack_trust(own: Settings, tensors: Tensors, place: str = "trust") -> Trust
         return None
     if tuple(own["levels"]) != LEVELS:
         raise ValueError("the levels of its calibration are not this slir's")
-    calibration = Calibration(pixels=own["pixels"], **_named(tensors, place, _CALIBRATION))
-    return Trust(calibration, (float(own["sigma"][0]), float(own["sigma"][1])), own["what"])
+    nodes = tuple(float(node) for node in own["nodes"])
+    calibrations = tuple(
+        Calibration(pixels=pixels, **_named(tensors, f"{place}.{number}", _CALIBRATION))
+        for number, (_, pixels) in enumerate(zip(nodes, own["pixels"], strict=True))
+    )
+    if not nodes or list(nodes) != sorted(set(nodes)) or nodes[0] <= 0:
+        raise ValueError("the noise levels of its calibration do not increase")
+    return Trust(nodes, calibrations, (float(own["sigma"][0]), float(own["sigma"][1])), own["what"])
 
 
 def _named(tensors: Tensors, place: str, names: tuple[str, ...]) -> dict[str, Any]:

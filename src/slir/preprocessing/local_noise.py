@@ -14,7 +14,7 @@ from slir.kernel.shipped import shipped_kernel
 from slir.kernel.stage import pad_by_mirror
 from slir.trust.spread import box
 
-NOT_WHITE = 2.0
+NOT_WHITE = 1.7
 """The noise is not white and even where the network tells this many times the level that white noise would have."""
 
 FAINT = 0.5 / 255
@@ -26,8 +26,8 @@ SMALLEST = 32
 BINS, FEWEST = 6, 8
 """Bins of brightness, each with as many squares of the picture, and the fewest squares that one may have."""
 
-QUIET = 0.15
-"""Quantile of the levels in a bin that counts: texture looks like noise, but not in the calmest part of a picture."""
+QUIET = 0.3
+"""Quantile of the levels in a bin that counts: texture looks like noise, but not in the calmer parts of a picture."""
 
 AROUND = 4
 """Radius of the squares of pixels whose mean is the brightness of a pixel."""

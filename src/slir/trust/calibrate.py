@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -28,6 +29,9 @@ Progress = Callable[[int, int, str], None]
 
 CROPS = 96, 400
 """Least and largest number of crops by default."""
+
+CROPS_EACH = 32
+"""Least number of crops of similar noise that are calibrated together: errors differ from picture to picture."""
 
 PIXELS = 1_000_000
 """Held-out pixels at which errors are compared, equally many from each crop."""
@@ -160,8 +164,24 @@ def calibrate_model(
         sigmas.append(max(sigma, ROUNDING))
     if progress:
         progress(crops, crops, "calibrating")
-    table = calibrate_errors(torch.cat(raw), torch.cat(errors))
-    return Trust(table, (min(sigmas), max(sigmas)), {"family": family.describe(), "crops": crops, **what})
+    nodes: list[float] = []
+    tables = []
+    for part in _similar_noise(sigmas):
+        nodes.append(math.exp(sum(math.log(sigmas[number]) for number in part) / len(part)))
+        tables.append(calibrate_errors(*(torch.cat([values[number] for number in part]) for values in (raw, errors))))
+    what = {"family": family.describe(), "crops": crops, **what}
+    return Trust(tuple(nodes), tuple(tables), (min(sigmas), max(sigmas)), what)
+
+
+def _similar_noise(sigmas: Sequence[float]) -> list[list[int]]:
+    """Numbers of the crops in parts of increasing noise, those without noise by themselves."""
+    order = sorted(range(len(sigmas)), key=lambda number: sigmas[number])
+    clean = sum(sigma <= ROUNDING for sigma in sigmas)
+    clean = clean if 2 * clean >= CROPS_EACH else 0
+    noisy = order[clean:]
+    count = max(1, len(noisy) // CROPS_EACH) if noisy and sigmas[noisy[0]] < sigmas[noisy[-1]] else 1
+    parts = [order[:clean], *(noisy[len(noisy) * k // count : len(noisy) * (k + 1) // count] for k in range(count))]
+    return [part for part in parts if part]
 
 
 def _restore_crop(
@@ -171,7 +191,8 @@ def _restore_crop(
     operator, sigma = family.draw(generator, (clean.shape[-2], clean.shape[-1]))
     height, width = operator.for_training((clean.shape[-2], clean.shape[-1]))[1]
     clean = clean[..., :height, :width]
-    clean = clean + min(grain, HIDDEN * sigma) * torch.randn(clean.shape, generator=generator)
+    shown = HIDDEN * sigma if operator.is_identity else math.inf  # other operators hide grain from y
+    clean = clean + min(grain, shown) * torch.randn(clean.shape, generator=generator)
     y = degrade(clean, operator, sigma, generator)
     if float(torch.rand(1, generator=generator)) < 0.5:  # half of the world's pictures come in 8 bits
         y = (255 * y).round() / 255
