@@ -91,7 +91,7 @@ def judge(
     >>> judge(y, Blur(psf), restore(y, Blur(psf), model, sigma=0.01).x, 0.01, span=255).words
     """
     noise = estimate_sigma(y) if operator.shows_picture else 0.0
-    width = find_width(y, operator.psf) if operator.psf is not None else None
+    width = find_width(y, operator.psf, sigma) if operator.psf is not None else None
     left = _left_over(y, operator, x)
     faults: dict[str, str] = {}
     if sigma > 0 and noise > 0:
