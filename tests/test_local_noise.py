@@ -144,7 +144,7 @@ def test_words_tell_where_the_noise_is() -> None:
 
 
 def test_words_tell_how_much_white_noise_there_is() -> None:
-    noises = {0: "no noise", 0.5: "hardly any noise", 2.04: "little noise", 25.2: "strong noise"}
+    noises = {0: "no noise", 0.5: "faint noise", 2.04: "little noise", 25.2: "strong noise"}
     for sigma, words in noises.items():
         level = f" of about {sigma:.2g} grey levels" if sigma else ""
         assert noise_in_words([sigma / 255] * 2, [255, 255]) == words + level

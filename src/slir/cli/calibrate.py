@@ -101,7 +101,8 @@ def calibrate(
     if len(paths) < A_START:
         few = "1 image" if len(paths) == 1 else f"{len(paths)} images"
         show.warn(
-            f"{few} may not be typical: intervals may hold the truth less or more often than stated. Pass a dozen."
+            f"{few} may not be typical, so intervals may contain the true value less or more often than stated. "
+            "Pass a dozen."
         )
 
 

@@ -117,8 +117,8 @@ def _tell(image: Path, found: Explanation) -> None:
     for weight, source, (row, col) in zip(found.weights, found.sources, found.positions):
         table.add_row(f"{weight:+.4f}", show.plain(source), str(row), str(col))
     size, (top, left) = found.size, found.corner
-    show.done(f"{image}, pixel ({found.row}, {found.col}): the patch of {size} × {size} pixels from ({top}, {left}) on")
+    show.done(f"{image}, pixel ({found.row}, {found.col}): the patch of {size} × {size} pixels at ({top}, {left})")
     Console(highlight=False, markup=False).print(table)
-    kind = "the model's own" if found.own else "the most local ones that give the patch of the model"
+    kind = "those of the model" if found.own else "the most local ones that give the patch of the model"
     total = f"{len(found.weights)} of {found.total:,} examples; the weights are {kind}"
-    show.done(f"{total}. All together give the patch to {found.reproduces:.1g} of the range.")
+    show.done(f"{total}. All examples together give the patch to within {found.reproduces:.1g} of the range.")

@@ -37,7 +37,7 @@ AROUND = 4
 COARSE = 1.8
 """Noise is called coarse from this ratio of its level to that of the white noise that would explain its finest part."""
 
-AMOUNTS = ((1 / 255, "hardly any"), (5 / 255, "little"), (15 / 255, "some"), (math.inf, "strong"))
+AMOUNTS = ((1 / 255, "faint"), (5 / 255, "little"), (15 / 255, "some"), (math.inf, "strong"))
 """Noise levels, range 1, and what noise below each of them is called."""
 
 UNEVEN = 1.35

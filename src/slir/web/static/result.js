@@ -48,7 +48,7 @@ function noiseInWords({ result: { noise } }) {
 
 /** What to try next. */
 function nextInWords(job) {
-  const little = /^(no|hardly any|little) /.test(job.result.noise);
+  const little = /^(no|faint|little) /.test(job.result.noise);
   return NEXT[job.settings.task]({ little, jpeg: /\.jpe?g$/i.test(job.name), misfit: job.result.forward?.right === false });
 }
 
