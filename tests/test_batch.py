@@ -1,5 +1,6 @@
 """Many files: which ones, what becomes of each, and runs that are killed."""
 
+import dataclasses
 import json
 import multiprocessing
 import os
@@ -454,6 +455,18 @@ def test_estimates_grow_with_the_work(tree, tmp_path):
     assert large.memory > small.memory
 
 
+def test_estimates_count_the_halos_of_tiles_and_examine_no_more_than_a_sample(tree, tmp_path):
+    from slir.files.cost import EXAMINED, Pace, estimate
+
+    job = Job(Problem("denoise"), tree / "a.png", tmp_path / "out.png")
+    head = dataclasses.replace(job.check(), size=(3000, 4000))
+    pixels = 3000 * 4000
+    assert 1.1 * pixels < estimate(job, head, Pace(0.0, 1.0, 0.0)).seconds < 2 * pixels
+    assert estimate(job, head, Pace(5.0, 0.0, 1.0)).seconds == 5 + EXAMINED
+    circular = Job(Problem("deblur", psf=np.ones((3, 3)) / 9, border="circular"), job.image, job.output)
+    assert estimate(circular, head, Pace(0.0, 1.0, 0.0)).seconds == pixels  # which is no tile
+
+
 @pytest.mark.parametrize("colour", [False, True])
 @pytest.mark.parametrize("each", [1e-7, 1e-5, 1e-3])
 def test_timing_tells_what_a_pixel_takes_apart_from_the_rest(tree, tmp_path, monkeypatch, each, colour):
@@ -465,7 +478,10 @@ def test_timing_tells_what_a_pixel_takes_apart_from_the_rest(tree, tmp_path, mon
     def restore_image(pixels, problem, settings):
         assert settings.channel_axis == (-1 if colour else None)
         assert pixels.shape[2:] == ((3,) if colour else ())
+        clock[0] += 0.1 * each * pixels.size
+        settings.progress(0, 1, "restoring")
         clock[0] += (5.0 if not sizes else 0.02) + each * pixels.size
+        settings.progress(1, 1, "restoring")
         sizes.append(pixels.shape[0])
 
     monkeypatch.setattr(cost, "restore_image", restore_image)
@@ -475,8 +491,9 @@ def test_timing_tells_what_a_pixel_takes_apart_from_the_rest(tree, tmp_path, mon
     fixed = 0.0 if small else 0.02  # of one size alone nobody can tell
     taken = each * (3 if colour else 1) + (0.02 / small**2 if small else 0)
     assert (pace.fixed, pace.each) == (pytest.approx(fixed), pytest.approx(taken))
+    assert pace.examined == pytest.approx(0.1 * each * (3 if colour else 1))
     assert max(sizes) <= cost.MOST
-    assert clock[0] - 5 <= cost.PATIENCE + 2 * (0.02 + taken * 64**2)
+    assert clock[0] - 5 <= cost.PATIENCE + 2 * (0.02 + 1.1 * taken * 64**2)
 
 
 def test_nobody_is_warned_of_the_picture_that_is_timed(tree, tmp_path):

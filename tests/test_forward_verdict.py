@@ -116,6 +116,22 @@ def test_an_image_that_was_not_blurred_at_all() -> None:
     assert width.gain > 100
 
 
+@pytest.mark.parametrize("kind", ["gaussian", "motion"])
+def test_a_denoised_image_does_not_speak_for_a_narrower_psf(kind: str) -> None:
+    """Photons: denoised first, then compared with the PSF at a third of the noise, as the message recommends."""
+    psf = slir.psf.gaussian(1.5) if kind == "gaussian" else PSFS[kind]
+    light = 60 * fftconvolve(picture(), psf, mode="valid").clip(0)
+    photons = np.random.default_rng(0).poisson(light).astype(np.float32)
+    denoised = slir.denoise(photons, sigma="poisson-gaussian", data_range=80.0, return_info="stats")
+    y, sigma = torch.from_numpy(denoised.image) / 80, denoised.stats["sigma"] / 3 / 80
+    blind, width = find_width(y, torch.from_numpy(psf)), find_width(y, torch.from_numpy(psf), sigma)
+    assert blind is not None
+    assert width is not None
+    assert blind.gain > 25  # which tells why a noise level is needed
+    assert width.gain < 25
+    assert judge(y, Blur(psf), wiener(y, Blur(psf), sigma), sigma).faults.keys() <= {"sigma too large"}
+
+
 def test_threads_stay_as_they_were() -> None:
     before = torch.get_num_threads()
     find_width(blurred(picture(128), PSFS["motion"]), torch.from_numpy(PSFS["motion"]))

@@ -19,7 +19,7 @@ from slir.kernel.noise_level import NoiseNetwork
 from slir.kernel.shipped import demo_picture, shipped_kernel, shipped_model
 from slir.operators import Identity
 from slir.preprocessing.amount import Amount
-from slir.preprocessing.local_noise import BINS, NoiseCurve, NoiseFound, find_noise, noise_curve
+from slir.preprocessing.local_noise import BINS, NoiseCurve, NoiseFound, find_noise, noise_curve, noise_in_words
 
 COARSE = 9.0
 """Grey levels of the noise that is added here."""
@@ -133,9 +133,25 @@ def test_coarse_noise_is_removed_with_nothing_told(photograph: np.ndarray) -> No
 def test_words_tell_where_the_noise_is() -> None:
     rising, even = NoiseCurve((0.1, 0.5, 0.9), (0.01, 0.03, 0.05)), NoiseCurve((0.1, 0.9), (0.02, 0.02))
     falling = NoiseCurve(rising.brightness, rising.level[::-1])
-    assert NoiseFound((rising,) * 3, 1.0).words(255) == "noise of about 7.6 grey levels, more in the highlights"
-    assert NoiseFound((falling,), 3.0).words(65535) == "coarse noise of about 2e+03 pixel values, more in the shadows"
-    assert NoiseFound((even,), 3.0).words(255) == "coarse noise of about 5.1 grey levels"
+    found = NoiseFound((rising,) * 3, 1.0)
+    words = "some noise of about 7.6 grey levels, more in the highlights"
+    assert noise_in_words(found.levels, [255] * 3, found) == words
+    found = NoiseFound((falling,), 3.0)
+    words = "some coarse noise of about 2000 pixel values, more in the shadows"
+    assert noise_in_words(found.levels, [65535], found) == words
+    found = NoiseFound((even,), 3.0)
+    assert noise_in_words(found.levels, [255], found) == "some coarse noise of about 5.1 grey levels"
+
+
+def test_words_tell_how_much_white_noise_there_is() -> None:
+    noises = {0: "no noise", 0.5: "faint noise", 2.04: "little noise", 25.2: "strong noise"}
+    for sigma, words in noises.items():
+        level = f" of about {sigma:.2g} grey levels" if sigma else ""
+        assert noise_in_words([sigma / 255] * 2, [255, 255]) == words + level
+    noisy = (demo_picture()[..., 0] + 20 * np.random.default_rng(0).standard_normal((256, 256))).clip(0, 255)
+    picture = noisy.round().astype(np.uint8)
+    assert slir.denoise(picture, return_info="stats").stats["noise"].startswith("strong noise of about ")
+    assert "noise" not in slir.denoise(picture, sigma=20, return_info="stats").stats
 
 
 def test_tiles_with_a_curve_agree_with_the_whole(photograph: np.ndarray) -> None:

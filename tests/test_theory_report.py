@@ -336,7 +336,7 @@ def test_report_of_a_bank() -> None:
 def test_model_of_one_blur_asks_for_it() -> None:
     images, blur = small(3), Blur(slir.psf.gaussian(0.8))
     model = slir.paper_model(images, blur, 0.01, "squared", m=100)
-    with pytest.raises(InputError, match="operator must be given unless a model says it"):
+    with pytest.raises(InputError, match="operator must be given unless a model specifies it"):
         theory.report(images, model=model, m=32)
     found = theory.report(images, blur, model=model, m=32, test=20)
     assert found.sigma == 0.01

@@ -339,7 +339,7 @@ def test_errors_that_are_not_calibrated_are_told_so(tmp_path):
     result.calibrated = "another sigma"
     told = trust.keep(tmp_path, result)
     assert told["error"]
-    assert (told["error_reason"], told["interval_reason"]) == ("another sigma", "There is no interval.")
+    assert (told["error_reason"], told["interval_reason"]) == ("another sigma", "another sigma")
     result.error_map = None
     assert trust.keep(tmp_path, result) == {"error": False, "error_reason": "another sigma"}
 

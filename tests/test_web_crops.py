@@ -60,6 +60,20 @@ def test_a_preview_is_what_the_whole_becomes_there(client):
     assert np.abs(np.diff(weaker["after"])).mean() > 1.1 * np.abs(np.diff(told["after"])).mean()
 
 
+def test_a_preview_of_camera_noise_is_what_the_whole_becomes_there(client):
+    """Such noise is no single number: the noise of the whole, and how much of it is removed, hold for the crop."""
+    noise = np.repeat(np.repeat(np.random.default_rng(0).normal(0, 14, (100, 100, 1)), 2, axis=0), 2, axis=1)
+    pixels = (scene(200, colour=True, sigma=0) + noise).clip(0, 255).round().astype(np.uint8)
+    file = client.upload(encoded(pixels))
+    for strength in (1, 0.5):
+        told = preview(client, file, row=100, col=100, strength=strength)
+        rows, cols = (slice(told[side], told[side] + crops.SIDE) for side in ("row", "col"))
+        whole = slir.denoise(pixels, strength=strength, channel_axis=-1, return_info="stats")
+        assert "coarse noise" in told["noise"]
+        assert told["noise"] == whole.stats["noise"]
+        assert np.abs(told["after"] - whole.image[rows, cols]).max() <= 1
+
+
 def test_previews_of_a_blur_and_of_an_enlargement(client):
     clean = scene(128, colour=True, sigma=0)
     file = client.upload(encoded(clean))

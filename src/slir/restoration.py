@@ -152,8 +152,8 @@ def restore_image(image: Array, problem: Problem, options: Settings = Settings()
         "forward": None if check is None else asdict(check),
         "range": frame.ranges[0] if grey else list(frame.ranges),
     }
-    if treatment.noise is not None:
-        stats["noise"] = treatment.noise.words(frame.spans[0])
+    if noise := treatment.noise_in_words(frame.spans):
+        stats["noise"] = noise
     if treatment.evened:
         known = [(even.stabiliser, span) for even, span in zip(treatment.evened, frame.spans)]
         stats["gain"] = [own.gain * span for own, span in known]

@@ -102,7 +102,8 @@ def trust(
     device: options.Device = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Measure how often intervals hold the truth, overall and by tenths of expected error, and how well errors rank.
+    """Measure how often intervals contain the true value, overall and by tenths of expected error, and how well errors
+    rank.
 
     Example: slir bench trust --data datasets --out bench-results --subset
     """

@@ -43,7 +43,7 @@ class Commands(TyperGroup):
             show.error(str(error))
             raise typer.Exit(_NO_MEMORY if isinstance(error, MemoryError) else _WRONG) from error
         except KeyboardInterrupt as error:
-            show.error("interrupted; nothing was left half-written")
+            show.error("interrupted; no incomplete file was left")
             raise typer.Exit(_INTERRUPTED) from error
         except (MemoryError, RuntimeError) as error:
             # torch's own class for a full GPU is a RuntimeError; it is told by name so that torch need not be imported
@@ -120,5 +120,5 @@ def main() -> None:
         if error.filename is not None or error.errno not in _OUTPUT_FULL:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what waits in it is flushed at exit
-        show.error(f"the output cannot be printed ({error.strerror}). Files that were reported before are whole.")
+        show.error(f"the output cannot be printed ({error.strerror}). Files that were reported before are complete.")
         raise SystemExit(_NO_MEMORY) from None

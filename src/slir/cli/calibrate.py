@@ -25,7 +25,8 @@ def calibrate(
         list[Path], typer.Argument(metavar="IMAGES...", help="Clean images, or folders of them (not their subfolders).")
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="MODEL", help="Where to write it, as model.safetensors.")
+        Path,
+        typer.Option("--output", "-o", metavar="MODEL", help="Where to write the model, as model.safetensors."),
     ],
     *,
     degradation: clean.Degradation,
@@ -34,8 +35,8 @@ def calibrate(
         int | None,
         typer.Option(
             min=4,
-            help="How many crops to degrade, restore and compare with the truth. By default 96, or one of each image "
-            "where there are more, up to 400.",
+            help="Number of crops that are degraded, restored and compared with the truth. The default is 96, or "
+            "one of each image if there are more, at most 400.",
         ),
     ] = None,
     side: Annotated[int, typer.Option(min=32, metavar="PIXELS", help="Height and width of a crop.")] = 256,
@@ -45,20 +46,19 @@ def calibrate(
             min=0,
             max=10,
             metavar="PERCENT",
-            help="Grain to add at most, as a share of the range: compressed or reduced images have lost theirs. "
-            "0 adds none.",
+            help="Largest grain to add, as a share of the range, because compressed or reduced images have lost their "
+            "grain. 0 adds none.",
         ),
     ] = 1.0,
     device: options.Device = None,
     force: options.Force = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Measure how far off a model is on clean images of your own, and write that into it.
+    """Measure the errors of a model on clean images of your own, and store them in it.
 
-    Images are degraded, restored and compared with the truth. With the model that this writes, --error-map and, in
-    Python, `Result.interval` hold for images like these. Pass at least a dozen images that the model has not
-    learnt from. Specify --psf and --sigma if they are always the same: intervals are most exact for one blur and one
-    noise level. It takes a minute or two.
+    Images are degraded, restored and compared with the truth. --error-map and --interval then hold for images like
+    these. Pass at least a dozen images that the model was not learnt from. Specify --psf and --sigma if they are always
+    the same, because intervals are most exact for one blur and one noise level. It takes a minute or two.
 
     Examples:
 
@@ -101,7 +101,8 @@ def calibrate(
     if len(paths) < A_START:
         few = "1 image" if len(paths) == 1 else f"{len(paths)} images"
         show.warn(
-            f"{few} may not be typical: intervals may hold the truth less or more often than stated. Pass a dozen."
+            f"{few} may not be typical, so intervals may contain the true value less or more often than stated. "
+            "Pass a dozen."
         )
 
 

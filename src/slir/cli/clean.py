@@ -30,7 +30,9 @@ class Degradation:
     task: Annotated[options.Task, typer.Option(help="What the model is to restore.")]
     sigma: Annotated[
         str | None,
-        typer.Option(metavar="NUMBER|PERCENT%", help="Noise to expect, in pixel values or percent; all by default."),
+        typer.Option(
+            metavar="NUMBER|PERCENT%", help="Noise to expect, in pixel values or percent. The default is any level."
+        ),
     ] = None
     psf: options.PsfFile = None
     gaussian: options.Gaussian = None
@@ -39,11 +41,9 @@ class Degradation:
     border: options.Border = "unknown"
     factor: Annotated[int, typer.Option(min=2, help="With --task upsample: how many times as wide and high.")] = 2
     antialias: Annotated[
-        str | None, typer.Option(metavar="NAME|SIGMA|FILE", help="With --task upsample: the one filter to expect.")
+        str | None, typer.Option(metavar="NAME|SIGMA|FILE", help="With --task upsample: the filter to expect.")
     ] = None
-    mask: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --task inpaint: a mask such as those to be expected.")
-    ] = None
+    mask: Annotated[Path | None, typer.Option(metavar="FILE", help="With --task inpaint: a typical mask.")] = None
     missing: Annotated[
         str | None, typer.Option(metavar="PERCENT%", help="Instead of --mask: this share of the pixels, at random.")
     ] = None

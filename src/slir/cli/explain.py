@@ -19,14 +19,14 @@ def explain(
     image: Annotated[Path, typer.Argument(metavar="IN", help="The image to restore.")],
     at: Annotated[
         str,
-        typer.Option(metavar="ROW,COL", help="Which pixel of the restored image, from 0 at the top and at the left."),
+        typer.Option(metavar="ROW,COL", help="The pixel of the restored image, from 0 at the top left."),
     ],
     task: Annotated[options.Task, typer.Option(help="The task.")],
     sigma: Annotated[
         str | None,
         typer.Option(
             metavar="auto|NUMBER|PERCENT%|poisson-gaussian",
-            help="The noise, as for the command of the task; the default is that of the command.",
+            help="The noise. Values and default are those of the command of the task.",
         ),
     ] = None,
     psf: options.PsfFile = None,
@@ -37,12 +37,12 @@ def explain(
     factor: Annotated[int, typer.Option(min=2, help="With --task upsample: how many times as wide and high.")] = 2,
     antialias: options.Antialias = "bicubic",
     mask: Annotated[
-        str | None, typer.Option(metavar="FILE|nan", help="With --task inpaint: which pixels are missing.")
+        str | None, typer.Option(metavar="FILE|nan", help="With --task inpaint: the missing pixels.")
     ] = None,
-    plane: Annotated[int, typer.Option(min=0, help="Of a stack: which plane, from 0.")] = 0,
-    k: Annotated[int, typer.Option("-k", min=1, metavar="N", help="How many examples to show.")] = 16,
+    plane: Annotated[int, typer.Option(min=0, help="The plane of a stack, from 0.")] = 0,
+    k: Annotated[int, typer.Option("-k", min=1, metavar="N", help="Number of patches to show.")] = 16,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Draw the patch and the examples into a picture.")
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Draw the patches as a picture.")
     ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object, with the pixels of all patches.")
@@ -52,12 +52,12 @@ def explain(
     force: options.Force = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Show what a pixel of the restored image is made from.
+    """Show the training patches behind a pixel of the restored image.
 
-    The estimator pulls every patch towards clean patches that it has learnt from, each with a weight. This lists those
-    with the largest weights around one pixel, and the pictures that they are from; of a colour image, for its
-    brightness. Where they look like what you know to be there, the pixel speaks of the image; where they do not, it
-    speaks of what was learnt. Only as much is restored as the pixel needs.
+    The estimator pulls every patch towards clean training patches, each with a weight. This command lists the patches
+    with the largest weights around one pixel, and the pictures that they are from. A colour image is explained by its
+    brightness. If the patches look like what you know to be there, the pixel shows the image. If they do not, it shows
+    what was learnt. Only the part of the image that the pixel needs is restored.
 
     Examples:
 
@@ -117,8 +117,8 @@ def _tell(image: Path, found: Explanation) -> None:
     for weight, source, (row, col) in zip(found.weights, found.sources, found.positions):
         table.add_row(f"{weight:+.4f}", show.plain(source), str(row), str(col))
     size, (top, left) = found.size, found.corner
-    show.done(f"{image}, pixel ({found.row}, {found.col}): the patch of {size} × {size} pixels from ({top}, {left}) on")
+    show.done(f"{image}, pixel ({found.row}, {found.col}): the patch of {size} × {size} pixels at ({top}, {left})")
     Console(highlight=False, markup=False).print(table)
-    kind = "the model's own" if found.own else "the most local ones that give the patch of the model"
+    kind = "those of the model" if found.own else "the most local ones that give the patch of the model"
     total = f"{len(found.weights)} of {found.total:,} examples; the weights are {kind}"
-    show.done(f"{total}. All together give the patch to {found.reproduces:.1g} of the range.")
+    show.done(f"{total}. All examples together give the patch to within {found.reproduces:.1g} of the range.")

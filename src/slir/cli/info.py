@@ -16,18 +16,18 @@ def info(
         list[Path], typer.Argument(metavar="FILE...", help="Images, models (.safetensors), or folders of them.")
     ],
     noise: Annotated[
-        bool, typer.Option("--noise", help="Estimate the noise of images too, in pixel values; it takes a moment.")
+        bool, typer.Option("--noise", help="Also estimate the noise of images, in pixel values. It takes a moment.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line, with all that is known.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line, with all details.")] = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Print what an image or a model file is.
+    """Describe images and model files.
 
     Images: format, size, bits, values, colour profile, camera, resolution, and the size of pixels or voxels. Models:
-    what they were learnt for and from, how well they do, and their hash.
+    what they were learnt for and from, what their intervals hold for, and their hash.
 
-    Use it before a restoration. The values show whether an image uses its whole range; if not, pass --data-range. The
-    noise is what --sigma auto would take.
+    Use it before a restoration. The values show whether an image uses its whole range. If it does not, pass
+    --data-range. The noise is the white noise that --sigma auto finds.
 
     Examples:
 

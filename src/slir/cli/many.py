@@ -37,7 +37,7 @@ Recursive = Annotated[
     typer.Option(
         "--recursive",
         "-r",
-        help="Restore what lies in subfolders too. The output folder gets the same tree.",
+        help="Also restore the images in subfolders. The output folder gets the same tree.",
         rich_help_panel=FILES,
     ),
 ]
@@ -54,9 +54,9 @@ SkipExisting = Annotated[
     bool,
     typer.Option(
         "--skip-existing",
-        help="Skip what is done: outputs whose sidecar says that they were made from this image with these settings, "
-        "and outputs without a sidecar. A run that was stopped or killed can so be continued. Outputs of other "
-        "settings are made again with --force; without it they count as failures.",
+        help="Skip an image if its output exists and has no sidecar, or one that names this image and these settings. "
+        "This continues a run that was stopped or killed. Outputs of other settings count as failures; --force "
+        "replaces them.",
         rich_help_panel=FILES,
     ),
 ]

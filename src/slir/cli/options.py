@@ -56,7 +56,7 @@ Range = Annotated[
         "their bits (4095 for 12 bits in a 16-bit file), and for cameras that add an offset (100,65535).",
     ),
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Start of the random numbers; the same seed gives the same result.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the random numbers. The same seed gives the same result.")]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Replace OUT if it exists.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but warnings and errors.")]
 PsfFile = Annotated[

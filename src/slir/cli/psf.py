@@ -26,14 +26,14 @@ Output = Annotated[
 ]
 Draw = Annotated[
     Path | None,
-    typer.Option(metavar="PICTURE", help="Draw the kernel too, enlarged and in colours, as .png, .jpg or .tif."),
+    typer.Option(metavar="PICTURE", help="Also draw the kernel, enlarged and in colours, as .png, .jpg or .tif."),
 ]
 Size = Annotated[
-    int | None, typer.Option(metavar="N", help="Side in pixels, an odd number; by default as many as it needs.")
+    int | None, typer.Option(metavar="N", help="Side in pixels, an odd number. The default holds the whole kernel.")
 ]
 Offset = Annotated[
     str,
-    typer.Option(metavar="DOWN,RIGHT", help="Where the middle lies, in pixels from the centre pixel: -1 to 1 each."),
+    typer.Option(metavar="DOWN,RIGHT", help="Shift of the kernel from the centre pixel, in pixels: -1 to 1 each."),
 ]
 
 psf_app = typer.Typer(no_args_is_help=True)
@@ -43,10 +43,10 @@ psf_app = typer.Typer(no_args_is_help=True)
 def _psf() -> None:
     """Make a blur kernel (PSF): write it, draw it, measure it.
 
-    It sums to one, is nowhere negative, and has odd sides. Its light is centred on the middle pixel, unless --offset
-    moves it, or it comes from `slir psf file` without --centre.
+    A kernel sums to one, has no negative values, and has odd sides. Its light is centred on the middle pixel, unless
+    --offset moves it, or it comes from `slir psf file` without --centre.
 
-    The file is for --psf of `slir deblur` and `slir fit`. Angles are in degrees, 0 is to the right and 90 up.
+    Pass the file to --psf of `slir deblur` or `slir fit`. Angles are in degrees, 0 is to the right and 90 up.
 
     Example: slir psf gaussian 1.6 -o psf.npy --draw picture.png
     """
@@ -104,7 +104,7 @@ def motion(
 
 @psf_app.command()
 def shake(
-    length: Annotated[float, typer.Argument(metavar="LENGTH", help="How many pixels the path spans.")],
+    length: Annotated[float, typer.Argument(metavar="LENGTH", help="Extent of the path in pixels.")],
     output: Output,
     seed: options.Seed = 0,
     softness: Annotated[
@@ -161,7 +161,7 @@ def airy(
     ] = None,
     pixel: Annotated[
         float | None,
-        typer.Option(metavar="NM", help="With --na: what a pixel shows of the object, in nanometres."),
+        typer.Option(metavar="NM", help="With --na: size of a pixel in the object, in nanometres."),
     ] = None,
     size: Size = None,
     offset: Offset = "0,0",
@@ -231,7 +231,7 @@ def file(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A kernel: .npy, .csv, .txt, or a grey image.")],
     output: Output,
     centre: Annotated[
-        bool, typer.Option("--centre", help="Move it until its centroid lies on its centre pixel.")
+        bool, typer.Option("--centre", help="Move the centroid of the kernel to its centre pixel.")
     ] = False,
     draw: Draw = None,
     force: options.Force = False,

@@ -25,7 +25,7 @@ def denoise(
     *,
     run: Run,
 ) -> None:
-    """Remove noise: of high ISO, of short exposures, of scanners and detectors.
+    """Remove noise: high ISO, short exposures, scanners, detectors.
 
     Each image is examined for white noise, and for noise as cameras and JPEG leave it: coarse, and stronger in dark or
     in bright parts. --sigma specifies white noise instead. For raw data whose noise grows with brightness, pass
@@ -55,7 +55,7 @@ def deblur(
     *,
     run: Run,
 ) -> None:
-    """Remove a blur that is known: of a shaken camera, of a lens out of focus, of a microscope or telescope.
+    """Remove a known blur: a shaken camera, a lens out of focus, a microscope or telescope.
 
     The blur kernel, or PSF, is the image of one point of light. Specify it with one of --psf, --gaussian, --motion and
     --defocus. `slir psf` makes and draws kernels, also from the picture of a star or a bead. A kernel that is too wide
@@ -132,9 +132,9 @@ def inpaint(
         str,
         typer.Option(
             metavar="FILE|FOLDER|nan",
-            help="Which pixels are missing: an image of the same size that is black where IN is good and not black "
-            "where it is not; a folder of such images under the names of those they belong to; or 'nan' for float "
-            "images whose missing pixels are NaN.",
+            help="The missing pixels: an image of the same size, black where pixels are known and not black where they "
+            "are missing; a folder of such images with the names of those in IN; or 'nan' for float images whose "
+            "missing pixels are NaN.",
             show_default=False,
         ),
     ],
@@ -145,7 +145,7 @@ def inpaint(
     """Fill in pixels that are missing: scratches, dust, text, dead pixels of a detector.
 
     Known pixels stay as they are to the last bit, unless --sigma specifies that they are noisy. Gaps of some pixels are
-    filled with plausible detail. Large holes are filled smoothly; nothing is invented there.
+    filled with plausible detail, large holes smoothly.
 
     Examples:
 

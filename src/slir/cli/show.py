@@ -174,7 +174,7 @@ class Screen:
             note(f"{job.image}: {text}", quiet=self.quiet)
         for text in outcome.warnings:
             warn(f"{job.image}: {text}" if self.many else text)
-        shown = f"{pixels(outcome)}, {_sigma(job, outcome)}, {seconds(outcome.seconds)}"
+        shown = f"{pixels(outcome)}, {_noise(job, outcome)}, {seconds(outcome.seconds)}"
         places = ", ".join((str(job.output), *outcome.error_maps, *outcome.intervals))
         done(f"{job.problem.task.done} {job.image} ({shown}) -> {places}", quiet=self.quiet)
 
@@ -252,13 +252,16 @@ def pixels(what: Any) -> str:
     return f"{planes}{width} × {height} {what.layout} {what.dtype}"
 
 
-def _sigma(job: Job, outcome: Outcome) -> str:
-    """ "sigma 12.3 (estimated)". Colour images may have one σ a channel."""
+def _noise(job: Job, outcome: Outcome) -> str:
+    """ "sigma 12", "some noise of about 12 grey levels", "sigma 12.3 (estimated)". Colour images may have one σ a
+    channel."""
     from slir.problem import parse_sigma
 
     kind, value = parse_sigma(job.problem.sigma)
     if kind != "name":
         return f"sigma {value:.3g}" + ("%" if kind == "percent" else "")
+    if outcome.noise:
+        return outcome.noise
     if outcome.sigma is None:
         return "sigma estimated"
     found = outcome.sigma if isinstance(outcome.sigma, tuple) else (outcome.sigma,)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Degradation(clean.Degradation):
     """What is to be undone, where a model may say it."""
 
-    task: Annotated[options.Task | None, typer.Option(help="The task; by default that of --model, else denoise.")] = (
+    task: Annotated[options.Task | None, typer.Option(help="The task. The default is that of --model, or denoise.")] = (
         None  # type: ignore[assignment]
     )
     sigma: Annotated[
@@ -43,12 +43,12 @@ class Degradation(clean.Degradation):
 def theory(
     images: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[IMAGES...]", help="Clean images, or folders of them; else 13 that slir has."),
+        typer.Argument(metavar="[IMAGES...]", help="Clean images, or folders of them. The default is 13 inside slir."),
     ] = None,
     *,
     degradation: Degradation,
     model: Annotated[
-        Path | None, typer.Option("--model", metavar="FILE", help="A model that `slir fit` wrote, to be examined.")
+        Path | None, typer.Option("--model", metavar="FILE", help="Examine a model that `slir fit` wrote.")
     ] = None,
     weights: Annotated[
         Literal["krr", "nw", "nystrom"],
@@ -56,12 +56,13 @@ def theory(
     ] = "krr",
     lam: Annotated[
         str | None,
-        typer.Option(metavar="NUMBER|theorem", help="The ridge; by default what does best on held-out images."),
+        typer.Option(metavar="NUMBER|theorem", help="The ridge. The default is the best one on held-out images."),
     ] = None,
     patches: Annotated[
-        int | None, typer.Option(min=32, help="The largest bank to measure; by default 1024 for krr, else 4096.")
+        int | None,
+        typer.Option(min=32, help="Largest bank to measure. The default is 1024 for krr, otherwise 4096."),
     ] = None,
-    folds: Annotated[int, typer.Option(min=2, help="Into how many groups images are cut, each held out in turn.")] = 5,
+    folds: Annotated[int, typer.Option(min=2, help="Number of groups of images. Each group is held out in turn.")] = 5,
     repeats: Annotated[
         int, typer.Option(min=1, help="Number of repetitions with other groups. More give smaller errors.")
     ] = 1,
@@ -73,13 +74,13 @@ def theory(
     force: Annotated[bool, typer.Option("--force", "-f", help="Replace an earlier report in DIR.")] = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Measure what more images or more patches would bring, beside what the theory promises.
+    """Measure how much more images or patches would help, and compare it with the theory.
 
-    It reports the constants of the theory (q, c, lambda and the bound), the error on held-out images against the number
-    of patches in the bank and of images that they are from, the law that it follows, and advice. The defaults take half
-    a minute; --patches, --folds and --repeats make it longer and surer.
+    It reports the constants of the theory (q, c, lambda and the bound), the error on held-out images as a function of
+    the number of patches in the bank and of images, the power law of this error, and advice. The defaults take half a
+    minute. More --patches, --folds and --repeats take longer and give smaller errors.
 
-    With --model it looks at a model: with images on them, without at what the model says of itself.
+    With --model it examines a model on the images, or by its provenance if there are none.
 
     Examples:
 

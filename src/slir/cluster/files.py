@@ -27,7 +27,7 @@ from slir.errors import SlirWarning
 from slir.estimator.tiling import Piece, scale_window, tile_side
 from slir.files import jobs, restore_file
 from slir.files.jobs import Job, Outcome, Progress
-from slir.files.restore_file import Found, Work
+from slir.files.restore_file import Found, PlaneStats, Work
 from slir.files.warning_log import about_plane
 from slir.io import Picture, Sink, Source
 from slir.result import Uncertainty
@@ -131,7 +131,7 @@ class _Assembly:
     work: Work
     pieces: list[Piece | None]
     taken: int = 0
-    found: list[tuple[Any, Any]] = field(default_factory=list)
+    found: list[PlaneStats] = field(default_factory=list)
     said: list[dict[str, Any]] = field(default_factory=list)
 
     def take(self, plane: int, number: int) -> None:
@@ -152,10 +152,11 @@ class _Assembly:
     def _conclude(self) -> None:
         """A plane is whole."""
         pieces = [piece for piece in self.pieces if piece is not None]
-        found = [(own["sigma"], own["residual"]) for own in self.said]
+        found = [PlaneStats(own["sigma"], own["residual"], own["noise"]) for own in self.said]
         if pieces:
-            arrays = [np.array(own) for own in found]
-            self.found.append(restore_file.plane_totals(arrays, pieces, self.work, self.said[0]["spans"]))
+            arrays = [np.array(own[:2]) for own in found]
+            spans = self.said[0]["spans"]
+            self.found.append(restore_file.plane_totals(arrays, pieces, self.work, spans, found[0].noise))
         else:
             self.found.append(found[0])
         self.said.clear()

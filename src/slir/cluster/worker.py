@@ -154,7 +154,8 @@ def _window(bench: _Bench, plane: int, number: int, decision: Decision, told: tu
     windows = restore_file.Windows(bench.source, plane, bench.work, decision, errors=bench.errors)
     part = windows.restore_piece(bench.pieces[number])
     sigma, residual = part.found.tolist()
-    said = {"sigma": sigma, "residual": residual, "spans": decision.spans, "warnings": told}
+    said = {"sigma": sigma, "residual": residual, "noise": decision.noise_in_words, "spans": decision.spans}
+    said["warnings"] = told
     return _tile(part.picture, said, part.uncertainty or Uncertainty())
 
 
@@ -179,6 +180,6 @@ def _whole(bench: _Bench, plane: int) -> Tile:
     kept = _Kept()
     work = replace(bench.work, errors=kept.errors if bench.errors else None)
     with caught() as told:
-        sigma, residual = restore_file.restore_whole(bench.source, plane, kept, work)  # type: ignore[arg-type]
-    said = {"sigma": sigma, "residual": residual, "warnings": told()}
+        found = restore_file.restore_whole(bench.source, plane, kept, work)  # type: ignore[arg-type]
+    said = {**found._asdict(), "warnings": told()}
     return _tile(kept.picture, said, kept.uncertainty)

@@ -136,8 +136,9 @@ class Job:
 @dataclass(frozen=True)
 class Outcome:
     """What was done. `sigma` and `residual` count in pixel values: one number, or one a channel; of a stack, the
-    mean over its planes. `memory` : the most that the process has held so far, in bytes; None where the system
-    does not say. `error_maps`, `intervals` : files beside the output, where they were asked for and there are any.
+    mean over its planes. `noise` : what was estimated, in words; empty where nothing was. `memory` : the most that the
+    process has held so far, in bytes; None where the system does not say. `error_maps`, `intervals` : files beside the
+    output, where they were asked for and there are any.
     """
 
     seconds: float
@@ -147,6 +148,7 @@ class Outcome:
     planes: int = 1
     sigma: float | tuple[float, ...] | None = None
     residual: float | tuple[float, ...] | None = None
+    noise: str = ""
     memory: int | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -248,7 +250,7 @@ def _engine(job: Job, output: Path, watch: Watch, *, restore: Restore | None = N
         with sink:
             found = (restore or restore_file.restore_file)(source, sink, work, watch.progress)
         head = replace(source.head, notes=(*source.head.notes, *notes, *found.notes))
-        return head, {"sigma": found.sigma, "residual": found.residual}
+        return head, {"sigma": found.sigma, "residual": found.residual, "noise": found.noise}
 
 
 def work_of(job: Job, head: io.Head, *, missing: Any, **seen: Any) -> Work:

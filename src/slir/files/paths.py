@@ -95,7 +95,7 @@ def search(
             target = name.with_suffix(result_suffix(name) if form is None else suffix_of(form))
             found.append(Pair(image, folder / target, name))
     if not found:
-        raise FileError(inputs[0], "is no image", f"slir restores {', '.join(EXTENSIONS)}.")
+        raise FileError(inputs[0], "is not an image", f"slir restores {', '.join(EXTENSIONS)}.")
     return Search(_apart(list(dict.fromkeys(found))), list(dict.fromkeys(passed)))
 
 

@@ -77,6 +77,7 @@ def write(stage: Stage, job: Job, outcome: Outcome, *, inputs: dict[str, dict[st
         "found": {
             "sigma": outcome.sigma,
             "residual": outcome.residual,
+            **({"noise": outcome.noise} if outcome.noise else {}),
             "notes": outcome.notes,
             "warnings": outcome.warnings,
         },

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -79,20 +79,30 @@ class Work:
         return missing.any(axis=-1) if pixels.ndim == 3 else missing
 
 
+class PlaneStats(NamedTuple):
+    """σ and the residual of a plane in pixel values: one number, or one a channel. noise: what was estimated, in words;
+    empty where nothing was."""
+
+    sigma: Any
+    residual: Any
+    noise: str = ""
+
+
 @dataclass(frozen=True)
 class Found:
     """σ and the residual in pixel values: one number, or one a channel; of a stack, root mean squares of its planes.
-    notes: what else is worth telling, in words."""
+    noise: what was estimated, of the first plane. notes: what else is worth telling. Both are in words."""
 
     sigma: Numbers
     residual: Numbers
+    noise: str = ""
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of_planes(cls, found: Sequence[tuple[Any, Any]], notes: tuple[str, ...] = ()) -> Found:
-        """From (σ, residual) of each plane."""
-        sigmas, residuals = zip(*found)
-        return cls(_overall(sigmas), _overall(residuals), notes)
+    def of_planes(cls, found: Sequence[PlaneStats], notes: tuple[str, ...] = ()) -> Found:
+        """From those of each plane."""
+        sigmas, residuals, noises = zip(*found)
+        return cls(_overall(sigmas), _overall(residuals), noises[0], notes)
 
 
 def restore_file(source: Source, sink: Sink, work: Work, progress: Progress | None = None) -> Found:
@@ -136,10 +146,8 @@ def _is_tied(work: Work) -> bool:
     return circular or (work.model is not None and work.model.splitting == "admm")
 
 
-def restore_whole(
-    source: Source, plane: int, sink: Sink, work: Work, progress: Progress | None = None
-) -> tuple[Any, Any]:
-    """A plane that fits into memory; gives σ and the residual."""
+def restore_whole(source: Source, plane: int, sink: Sink, work: Work, progress: Progress | None = None) -> PlaneStats:
+    """A plane that fits into memory."""
     picture = source.read(plane)
     missing = work.blank(picture.pixels, slice(None), slice(None))
     settings: dict[str, Any] = {
@@ -161,10 +169,10 @@ def restore_whole(
         work.errors(plane, uncertainty.each(lambda own: _set_missing_to_nan(own, gone, work.problem.factor)), None)
     emptied = _set_missing_to_nan(result.image, gone, work.problem.factor)
     sink.write(picture.with_pixels(emptied, alpha=_alpha(picture, work)), plane=plane)
-    return result.stats.get("sigma"), result.stats.get("residual")
+    return PlaneStats(result.stats.get("sigma"), result.stats.get("residual"), result.stats.get("noise", ""))
 
 
-def _by_windows(source: Source, plane: int, sink: Sink, work: Work, progress: Progress | None) -> tuple[Any, Any]:
+def _by_windows(source: Source, plane: int, sink: Sink, work: Work, progress: Progress | None) -> PlaneStats:
     """A plane that need not fit into memory."""
     windows = Windows(source, plane, work, errors=work.errors is not None)
     lead = windows.decision.treatment.model_for(windows.decision.operator, windows.device)
@@ -182,7 +190,8 @@ def _by_windows(source: Source, plane: int, sink: Sink, work: Work, progress: Pr
         found.append(part.found)
     if progress is not None:
         progress(len(pieces), len(pieces), "restoring")
-    return plane_totals(found, pieces, work, windows.decision.spans)
+    decision = windows.decision
+    return plane_totals(found, pieces, work, decision.spans, decision.noise_in_words)
 
 
 def pieces_of(size: tuple[int, int], work: Work, lead: Model, side: int) -> list[Piece]:
@@ -191,8 +200,8 @@ def pieces_of(size: tuple[int, int], work: Work, lead: Model, side: int) -> list
 
 
 def plane_totals(
-    found: Sequence[np.ndarray], pieces: Sequence[Piece], work: Work, spans: Sequence[float]
-) -> tuple[Any, Any]:
+    found: Sequence[np.ndarray], pieces: Sequence[Piece], work: Work, spans: Sequence[float], noise: str
+) -> PlaneStats:
     """σ and the residual of a plane from those of its windows, (2, C) each. Warns of what speaks against σ and B."""
     pixels = [float(np.prod(_sides(piece.own))) for piece in pieces]
     squares = np.sum([np.square(own) * count for own, count in zip(found, pixels)], axis=0)
@@ -201,7 +210,7 @@ def plane_totals(
     treatment = Treatment(tuple(sigmas / spans), estimated=isinstance(work.problem.sigma, str))
     for text in treatment.doubts(restored, work.problem.operator(), spans):
         warnings.warn(text, SlirWarning, stacklevel=5)
-    return (sigmas, residuals) if len(sigmas) > 1 else (sigmas[0], residuals[0])
+    return PlaneStats(sigmas, residuals, noise) if len(sigmas) > 1 else PlaneStats(sigmas[0], residuals[0], noise)
 
 
 @dataclass(frozen=True, eq=False)

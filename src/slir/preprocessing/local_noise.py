@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import mul
 
 import torch
 import torch.nn.functional as F
@@ -34,6 +36,9 @@ AROUND = 4
 
 COARSE = 1.8
 """Noise is called coarse from this ratio of its level to that of the white noise that would explain its finest part."""
+
+AMOUNTS = ((1 / 255, "faint"), (5 / 255, "little"), (15 / 255, "some"), (math.inf, "strong"))
+"""Noise levels, range 1, and what noise below each of them is called."""
 
 UNEVEN = 1.35
 """Ratio of the levels in the shadows and in the highlights from which on it is told."""
@@ -80,15 +85,33 @@ class NoiseFound:
             return factor * self.curves[number].at(planes)
         return factor * torch.stack([curve.at(plane) for curve, plane in zip(self.curves[number:], planes)])
 
-    def words(self, span: float) -> str:
-        """In words, for pixel values of which `span` is the range."""
-        kind = "coarse noise" if self.coarseness > COARSE else "noise"
-        level = span * sum(self.levels) / len(self.levels)
-        text = f"{kind} of about {level:.2g} {'grey levels' if span == 255 else 'pixel values'}"
+    @property
+    def kind(self) -> str:
+        """What the noise is called."""
+        return "coarse noise" if self.coarseness > COARSE else "noise"
+
+    @property
+    def place(self) -> str:
+        """Where there is more of it, in words; empty where it is much the same everywhere."""
         dark, bright = (sum(curve.level[end] for curve in self.curves) for end in (0, -1))
         if dark > UNEVEN * bright:
-            return f"{text}, more in the shadows"
-        return f"{text}, more in the highlights" if bright > UNEVEN * dark else text
+            return "more in the shadows"
+        return "more in the highlights" if bright > UNEVEN * dark else ""
+
+
+def noise_in_words(levels: Sequence[float], spans: Sequence[float], found: NoiseFound | None = None) -> str:
+    """Noise of these levels, range 1: "little noise of about 2.1 grey levels".
+
+    spans: how many pixel values the range is, for each level. found: what is known of noise that is not white and even.
+    """
+    share = sum(levels) / len(levels)
+    if share == 0:
+        return "no noise"
+    amount = next(words for limit, words in AMOUNTS if share < limit)
+    level = float(f"{sum(map(mul, levels, spans)) / len(levels):.2g}")
+    unit = "grey levels" if spans[0] == 255 else "pixel values"
+    text = f"{amount} {found.kind if found else 'noise'} of about {level:g} {unit}"
+    return f"{text}, {found.place}" if found and found.place else text
 
 
 def find_noise(planes: list[Tensor], white: Sequence[float], *, colours: bool) -> NoiseFound | None:

@@ -8,7 +8,6 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from scipy.stats import poisson
 from torch import Tensor
 
 from slir.errors import InputError
@@ -90,6 +89,8 @@ class Stabiliser:
 
         In counts (a = 1, b = spread²), E f(y) = Σ_k Poisson(k; x) ∫ f(k + spread·n) φ(n) dn, by the trapezoidal rule.
         """
+        from scipy.stats import poisson  # which takes long to load
+
         spread = self._spread
         counts = np.linspace(0, math.sqrt(_TABLE_COUNTS), _TABLE_NODES) ** 2
         photons = np.arange(int(_TABLE_COUNTS + 12 * math.sqrt(_TABLE_COUNTS)))

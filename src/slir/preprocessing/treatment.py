@@ -22,7 +22,7 @@ from slir.operators import Mask, Operator
 from slir.preprocessing import colour
 from slir.preprocessing.amount import ALL, Amount
 from slir.preprocessing.arrays import Canvas
-from slir.preprocessing.local_noise import NoiseFound, find_noise
+from slir.preprocessing.local_noise import NoiseFound, find_noise, noise_in_words
 from slir.preprocessing.ranges import Groups, black_at_zero, camera_offset, far_away, stretch_range
 from slir.preprocessing.stabilise import Evened, Stabiliser
 from slir.trust.evidence import BLOCK, NOTHING_SEEN, Evidence
@@ -93,6 +93,13 @@ class Treatment:
         """Why calibrated errors do not hold; empty where they do."""
         return self.evidence.reason if self.noise is None else "the noise is not white"
 
+    def noise_in_words(self, spans: Sequence[float]) -> str:
+        """The noise that was estimated from the image; empty where it was specified, where a range has no one level of
+        it, and where the levels include the error of the PSF. spans: how many pixel values each range is."""
+        if not self.estimated or self.evened or self.evidence.psf is not None:
+            return ""
+        return noise_in_words(self.sigmas, spans, self.noise)
+
     def leaves(self, operator: Operator) -> bool:
         """Whether there is nothing to do: no noise, and nothing else between y and x."""
         return operator.is_identity and not self.evened and not any(self.sigmas)
@@ -146,7 +153,7 @@ class Treatment:
         return [even.forward(plane) for even, plane in zip(self.evened, planes)] if self.evened else list(planes)
 
     def channels(self, planes: list[Tensor]) -> list[Tensor]:
-        """Inverse of `prepared`."""
+        """Inverse of `prepare`."""
         return [even.inverse(plane) for even, plane in zip(self.evened, planes)] if self.evened else planes
 
     def channel_sizes(self, sizes: list[Tensor], planes: list[Tensor]) -> list[Tensor]:

@@ -41,6 +41,11 @@ class Decision:
         """How many pixel values lie between 0 and 1, in each channel."""
         return [high - low for low, high in self.ranges]
 
+    @property
+    def noise_in_words(self) -> str:
+        """The noise that was estimated; empty where none was."""
+        return self.treatment.noise_in_words(self.spans)
+
     def light(self) -> Decision:
         """The same to be sent around: without the model, and without the sample's mask."""
         operator = Mask(np.zeros((1, 1), bool)) if self.operator.missing is not None else self.operator

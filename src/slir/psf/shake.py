@@ -46,7 +46,7 @@ def camera_shake(
         remedy = "It is the standard deviation in pixels of a Gaussian, such as 0.4."
         raise InputError("softness", "be a finite number of at least 0", softness, remedy)
     if centre not in ("box", "light"):
-        raise InputError("centre", "be 'box' or 'light'", repr(centre), "It says what lies on the centre pixel.")
+        raise InputError("centre", "be 'box' or 'light'", repr(centre), "It names what is on the centre pixel.")
     rng = np.random.default_rng(rng)
     memory = math.exp(rng.uniform(math.log(0.06), math.log(0.4)))  # from a zigzag to hardly a bend
     path = _wander(rng, 2, memory, jerks=rng.poisson(1.0)).cumsum(axis=1)

@@ -224,9 +224,10 @@ def _subject(
     sigma = noise if sigma is None else sigma
     if operator is None:
         remedy = "Pass slir.operators.Identity(), say; of a blur, filter or mask a model keeps the hash alone."
-        raise InputError("operator", "be given unless a model says it", "missing", remedy)
+        raise InputError("operator", "be given unless a model specifies it", "missing", remedy)
     if sigma is None:
-        raise InputError("sigma", "be given unless a model says it", "missing", "Pass the noise, where the range is 1.")
+        remedy = "Pass the noise, where the range is 1."
+        raise InputError("sigma", "be given unless a model specifies it", "missing", remedy)
     return operator, checked_sigma(sigma), drawn
 
 

@@ -126,7 +126,7 @@ def _constants(report: Report) -> str:
         ("|P|", f"{found.patches:.0f} patches an image, on average over {found.images} images"),
         ("c", f"{report.c:.3g}: what the data leave open, as a share of everything{printed}{nothing}"),
         ("lambda", f"{report.lam:.3g}, the theorem's for m = {report.m} patches of n = {report.n} images{used}"),
-        ("bound", f"{report.bound:.3g} × g, where g is a norm that nobody knows: its rate matters, not its size"),
+        ("bound", f"{report.bound:.3g} × g, where g is an unknown norm: its rate matters, not its size"),
     ]
     return f"The theory's constants: {what}{sigma}, patches of {report.size}×{report.size}\n" + _rows(rows)
 

@@ -91,7 +91,7 @@ def judge(
     >>> judge(y, Blur(psf), restore(y, Blur(psf), model, sigma=0.01).x, 0.01, span=255).words
     """
     noise = estimate_sigma(y) if operator.shows_picture else 0.0
-    width = find_width(y, operator.psf) if operator.psf is not None else None
+    width = find_width(y, operator.psf, sigma) if operator.psf is not None else None
     left = _left_over(y, operator, x)
     faults: dict[str, str] = {}
     if sigma > 0 and noise > 0:
@@ -148,13 +148,12 @@ def _width_fault(scale: float) -> dict[str, str]:
     if 1 / WIDTH_OFF < scale < WIDTH_OFF:
         return {}
     name, harm = ("wide", "rings along edges") if scale < 1 else ("narrow", "blur that stays")
-    times = f"about {scale:.2f} times"
+    how = "about"
     if not SCALES[0] * 1.01 < scale < SCALES[-1] * 0.99:
-        times = f"{scale:.2f} times or {'less' if scale < 1 else 'more'}"
-    text = (
-        f"The PSF looks too {name}: the spectrum of the image supports one {times} as wide, or one of another shape. "
-        f"Expect {harm}. Check its pixel size and units, or measure it on a bead or a star (slir.psf.from_image)."
-    )
+        how = "at most" if scale < 1 else "at least"
+    found = f"the spectrum of the image supports {how} {scale:.2f} times its width, or another shape"
+    remedy = "Check its pixel size and units, or measure it on a bead or a star (slir.psf.from_image)."
+    text = f"The PSF looks too {name}: {found}. Expect {harm}. {remedy}"
     return {f"psf too {name}": text}
 
 
@@ -176,8 +175,8 @@ def unexplained_words(left: float, told: float, *, estimated: bool) -> str:
 def _structure_fault(correlation: float) -> dict[str, str]:
     text = (
         f"The residual is not white noise: its neighbouring pixels correlate by {correlation:.2f}. Possible causes are "
-        "noise that was filtered or compressed, stripes, and another blur or border than the one given. Restore from "
-        "raw data, or do not rely on fine detail in the result."
+        "noise that was filtered or compressed, stripes, and a blur or border other than the one given. Restore raw "
+        "data, or do not rely on fine detail in the result."
     )
     return {"structure": text}
 

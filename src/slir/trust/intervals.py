@@ -59,7 +59,7 @@ class Calibration:
         """What to add and to subtract at a level, from ê."""
         if not LEVELS[0] <= level <= LEVELS[-1]:
             rule = f"lie between {LEVELS[0]} and {LEVELS[-1]}"
-            raise InputError("level", rule, level, "0.9 holds the truth nine times out of ten.")
+            raise InputError("level", rule, level, "0.9 contains the true value nine times out of ten.")
         above = next(number for number, known in enumerate(LEVELS) if known >= level)
         own = self.quantiles[above]
         if above > 0 and LEVELS[above] > level:

@@ -53,7 +53,7 @@ class NoiseError:
         text = (
             f"The noise is not white: over 2×2 pixels it is as strong as white noise of {level}, but sigma is {told}."
         )
-        cause = "The picture was smoothed or compressed with its noise, and little of that is removed."
+        cause = "The picture was smoothed or compressed, and little of its noise is removed."
         return f"{text} {cause} sigma={ADVISED * self.level * span:.2g} removes more, and fine texture with it."
 
 

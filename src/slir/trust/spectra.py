@@ -8,7 +8,7 @@ PSF stretched s times:
     P(ω) ≈ S(ω) |b(sω)|² + σ²,    log S = θ · (1, log ω, log² ω, cos 2φ, sin 2φ, cos 4φ, sin 4φ)
 
 θ and σ² are fitted anew for each s by Whittle's likelihood Σ log m(ω) + P(ω)/m(ω), m being the right-hand side.
-The s of the greatest likelihood is what y speaks for. Neither a σ that was told nor the restoration has a part in it.
+The s of the greatest likelihood is what y speaks for. The restoration has no part in it.
 """
 
 from __future__ import annotations
@@ -48,10 +48,14 @@ class Width:
     misfit: float
 
 
-def find_width(y: Tensor, psf: Tensor) -> Width | None:
-    """The width of `psf` that the image y (h, w) speaks for; None where y is too small to say, or holds nothing."""
+def find_width(y: Tensor, psf: Tensor, sigma: float = 0.0) -> Width | None:
+    """The width of `psf` that the image y (h, w) speaks for; None where y is too small to say, or holds nothing.
+
+    sigma: the noise level of y. What y holds below this level at any frequency counts as noise, as in `psf_error`.
+    After denoising the noise that is left is not white, and would be taken for a narrower PSF.
+    """
     with one_thread():
-        return _width(y, psf)
+        return _width(y, psf, sigma)
 
 
 _ALONE = threading.Lock()
@@ -69,14 +73,14 @@ def one_thread() -> Iterator[None]:
             torch.set_num_threads(before)
 
 
-def _width(y: Tensor, psf: Tensor) -> Width | None:
+def _width(y: Tensor, psf: Tensor, sigma: float) -> Width | None:
     side = window_side(y, psf, SCALES[-1])
     if side is None or max(_extent(psf)) < 2:
         return None
-    power = periodogram(y.double(), side)
+    power = periodogram(y.double(), side).clamp(min=sigma**2)
     terms, chosen = frequencies(side, y.device)
     seen = power[chosen]
-    if not float(seen.max()) > NONE:
+    if not float(seen.max()) > max(NONE, sigma**2):
         return None
     misfits = [0.0] * len(SCALES)
     middle = len(SCALES) // 2

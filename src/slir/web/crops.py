@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,8 +16,12 @@ from slir import io
 from slir.files.jobs import Job, caught, open_missing, work_of
 from slir.files.provenance import problem_settings
 from slir.io import Head, Picture
+from slir.problem import parse_sigma
 from slir.web import display
 from slir.web.display import View
+
+if TYPE_CHECKING:
+    from slir.preprocessing.windows import Decision
 
 SIDE = 144
 """Pixels of a side of the crop, of the result."""
@@ -24,75 +29,83 @@ SIDE = 144
 HALO = (48, 128)
 """Fewest and most pixels around the crop that are restored with it."""
 
-_NOISE: dict[tuple[Any, ...], float] = {}
+_DECISIONS: dict[tuple[Any, ...], Decision] = {}
 _REMEMBERED = 64
 
 
 def preview(tell: Callable[..., None], job: Job, plane: int, row: int, col: int, view: View) -> dict[str, Any]:
     """The crop around a pixel before and after, as PNG in base64; where it lies, and the noise that was assumed.
 
-    "auto" is the noise of the whole plane. It is estimated once for each picture, so that the next preview is quick.
+    Noise that is to be estimated is that of the whole plane, estimated once for each picture. The next preview is then
+    quick. Other decisions are made from the crop.
     """
+    from slir.estimator.tiling import Piece
+    from slir.files.restore_file import Windows
+
     with caught():
-        if job.problem.sigma == "auto":
-            job = job.with_settings(sigma=_noise(job, plane))
         if job.problem.options.get("border") == "circular":  # which a crop is not
             job = job.with_settings(border="unknown")
         head = _head(job.image)
         factor = job.problem.factor
         margin = int(np.clip(job.problem.operator().reach + 1, *HALO)) // factor
-        axes = [_span(centre, SIDE // factor, margin, side) for centre, side in zip((row, col), head.size)]
-        (rows, seen_rows), (cols, seen_cols) = axes
-        picture = _window(job.image, plane, *seen_rows, *seen_cols)
+        (rows, seen_rows), (cols, seen_cols) = axes = [
+            _span(centre, SIDE // factor, margin, side) for centre, side in zip((row, col), head.size)
+        ]
+        crop: Any = _Crop(_window(job.image, plane, *seen_rows, *seen_cols))
+        decision = _decision(job, plane) if parse_sigma(job.problem.sigma)[0] == "name" else None
         tell()
-        sigma, after = _restored(job, head, picture)
-    inside = [slice(own[0] - seen[0], own[1] - seen[0]) for own, seen in axes]
-    fine = [slice(factor * part.start, factor * part.stop) for part in inside]
+        work = work_of(job, head, missing=None)
+        down, across = (slice(own[0] - seen[0], own[1] - seen[0]) for own, seen in axes)
+        inside = (down, across)
+        piece = Piece(inside, (slice(None), slice(None)), inside, work.problem.operator(crop.size))
+        part = Windows(crop, 0, work, decision).restore_piece(piece)
+    noise = part.found[0].tolist()
     return {
         "row": rows[0],
         "col": cols[0],
         "height": rows[1] - rows[0],
         "width": cols[1] - cols[0],
-        "sigma": sigma,
-        "before": _shown(view, picture.pixels[inside[0], inside[1]]),
-        "after": _shown(view, after[fine[0], fine[1]]),
+        "sigma": noise if crop.colour else noise[0],
+        "noise": "" if decision is None else decision.noise_in_words,
+        "before": _shown(view, crop.read(0, *inside).pixels),
+        "after": _shown(view, part.picture.pixels),
     }
 
 
+@dataclass(frozen=True)
 class _Crop:
-    """A window of a plane as a source, and as the sink of its result."""
+    """A window of a plane as a source of its own."""
 
-    def __init__(self, picture: Picture):
-        self.picture = picture
+    picture: Picture
 
-    def read(self, plane: int) -> Picture:
-        return self.picture
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.picture.size
 
-    def write(self, picture: Picture, *, plane: int) -> None:
-        self.picture = picture
+    @property
+    def colour(self) -> bool:
+        return self.picture.channel_axis is not None
 
-
-def _restored(job: Job, head: Head, picture: Picture) -> tuple[Any, np.ndarray]:
-    """σ and the pixels of the result."""
-    from slir.files.restore_file import restore_whole
-
-    crop: Any = _Crop(picture)
-    sigma, _ = restore_whole(crop, 0, crop, work_of(job, head, missing=None))
-    return sigma, crop.picture.pixels
+    def read(self, plane: int, rows: slice, cols: slice) -> Picture:
+        alpha = self.picture.alpha
+        alpha = None if alpha is None else alpha[rows, cols]
+        return replace(self.picture, pixels=self.picture.pixels[rows, cols], alpha=alpha)
 
 
-def _noise(job: Job, plane: int) -> float:
-    """The noise of a plane as a restoration of all of it estimates it: the root mean square of its channels."""
+def _decision(job: Job, plane: int) -> Decision:
+    """What a restoration of the whole plane decides."""
     from slir.files.restore_file import Windows
 
-    key = (job.image, plane, job.problem.task.name, json.dumps(problem_settings(job.problem)), job.data_range)
-    if key not in _NOISE:
+    everything = job.with_settings(strength=1.0) if "strength" in job.problem.options else job
+    key = (job.image, plane, job.problem.task.name, json.dumps(problem_settings(everything.problem)), job.data_range)
+    if key not in _DECISIONS:
         with io.open_source(job.image) as source, open_missing(job, source.head) as missing:
-            decision = Windows(source, plane, work_of(job, source.head, missing=missing)).decision
-        if len(_NOISE) >= _REMEMBERED:
-            _NOISE.clear()
-        _NOISE[key] = float(np.sqrt(np.mean(np.square(np.multiply(decision.treatment.sigmas, decision.spans)))))
-    return _NOISE[key]
+            decision = Windows(source, plane, work_of(everything, source.head, missing=missing)).decision
+        if len(_DECISIONS) >= _REMEMBERED:
+            _DECISIONS.clear()
+        _DECISIONS[key] = decision
+    decision = _DECISIONS[key]
+    return replace(decision, treatment=replace(decision.treatment, amount=job.problem.amount))
 
 
 @lru_cache(maxsize=_REMEMBERED)

@@ -114,13 +114,15 @@ class MaskInfo(BaseModel):
 class Asked(BaseModel):
     """What to do to a picture. sigma : strength of the noise in pixel values, "10%" of their range, "auto", or
     "poisson-gaussian"; by default "auto" to denoise and deblur, 0 to upsample and inpaint. data_range : white, or black
-    and white; needed for pictures of floats."""
+    and white; needed for pictures of floats. strength : to denoise, how much of the noise is removed; 1 is all that was
+    found."""
 
     model_config = ConfigDict(extra="forbid")
 
     file: Id
     task: TaskName
     sigma: Annotated[float, Field(ge=0)] | Annotated[str, Field(max_length=32)] | None = None
+    strength: float = Field(1.0, ge=0, le=3)
     psf: Id | None = None
     mask: Annotated[str, Field(pattern=r"^([0-9a-f]{32}|nan)$")] | None = None
     factor: int = Field(2, ge=2, le=8)
@@ -145,13 +147,15 @@ class PreviewRequest(Asked):
 
 class Preview(BaseModel):
     """A crop before and after, PNG files in base64. row, col, height, width : where it lies in the picture that was
-    sent. sigma : the noise that was assumed, one number or one a channel, in pixel values."""
+    sent. sigma : the noise that was assumed, one number or one a channel, in pixel values. noise : the same in words,
+    where it was estimated."""
 
     row: int
     col: int
     height: int
     width: int
     sigma: Numbers
+    noise: str = ""
     before: str
     after: str
 
@@ -167,13 +171,15 @@ class Forward(BaseModel):
 
 
 class Found(BaseModel):
-    """A finished restoration. sigma, residual : one number, or one a channel, in pixel values. error : whether there is
-    an error map; else error_reason says why not. max_error : what is white in its picture."""
+    """A finished restoration. sigma, residual : one number, or one a channel, in pixel values. noise : what was
+    estimated, in words. error : whether there is an error map; else error_reason says why not. max_error : what
+    is white in its picture."""
 
     width: int
     height: int
     sigma: Numbers = None
     residual: Numbers = None
+    noise: str = ""
     warnings: list[str] = []
     notes: list[str] = []
     forward: Forward | None = None

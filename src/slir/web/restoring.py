@@ -72,6 +72,7 @@ def job_of(asked: Asked, upload: Upload, output: Path, here: Server, me: Client)
             psf=None if kernel is None else kernel.values,
             border=None if kernel is None else asked.border,
             factor=asked.factor,
+            strength=asked.strength,
         )
         if pixels * problem.factor**2 > here.settings.pixels and problem.factor > 1:
             rule = f"keep the result below {here.settings.pixels:,} pixels"

@@ -63,12 +63,12 @@ class Settings:
             "expiry",
         ):
             if not getattr(self, name) > 0:
-                raise InputError(name, "be positive", getattr(self, name), "Pass none to take the default.")
+                raise InputError(name, "be positive", getattr(self, name), "Omit it for the default.")
         if not 0 <= self.port < 2**16:
             raise InputError("port", "be from 0 to 65535", self.port, "0 takes one that is free.")
         if self.token is not None and (len(self.token) < SHORTEST_TOKEN or not self.token.isalnum()):
             rule = f"be {SHORTEST_TOKEN} or more letters and digits"
-            raise InputError("token", rule, f"{len(self.token)} characters", "Pass none to have one generated.")
+            raise InputError("token", rule, f"{len(self.token)} characters", "Omit it to have one generated.")
 
     @property
     def is_local(self) -> bool:

@@ -38,8 +38,9 @@ def keep(folder: Path, result: Any) -> dict[str, Any]:
     for level in LEVELS:
         try:
             np.save(bounds_of(folder, level), np.stack(result.interval(float(level))).astype(np.float32))
-        except SlirError as reason:
-            return _told(error) | {"error_reason": getattr(result, "calibrated", ""), "interval_reason": str(reason)}
+        except SlirError as failure:
+            reason = getattr(result, "calibrated", "")
+            return _told(error) | {"error_reason": reason, "interval_reason": reason or str(failure)}
     return _told(error)
 
 

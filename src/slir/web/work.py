@@ -222,6 +222,7 @@ def _found(outcome: Outcome, job: Job) -> dict[str, Any]:
         "height": height,
         "sigma": outcome.sigma,
         "residual": outcome.residual,
+        "noise": outcome.noise,
         "warnings": list(outcome.warnings),
         "notes": list(outcome.notes),
         "unit_text": _unit(outcome, job),

@@ -197,10 +197,10 @@ function refresh() {
     if (job.stages) Object.assign($("progress"), { max: job.stages, value: job.stage });
     else $("progress").removeAttribute("value");
   }
-  if (job) $("said").textContent = job.state === "done" ? doneInWords(job, picture?.file) : stateInWords(job);
+  if (job) $("said").textContent = job.state === "done" ? doneInWords(job) : stateInWords(job);
   $("comparing").hidden = !desk.pair;
   $("hint").textContent = desk.pair ? "" : job?.state === "done" ? "Space: before and after · click: inspect a pixel" : "Wheel zooms, drag moves";
-  showResult(job, picture?.file);
+  showResult(job);
   inspector.use(job?.state === "done" ? job : null, picture?.file.orientation, desk.plane);
   $("psf-try").disabled = !picture || !psf.id;
   preview.pause("job", running);

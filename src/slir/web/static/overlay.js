@@ -3,7 +3,7 @@
 import { $, number } from "./dom.js";
 import { coloured, GAIN, heat } from "./images.js";
 
-/** Load the error maps of finished jobs onto their layers, all on one scale; gives the legend's end and its unit. */
+/** Load the error maps of finished jobs onto their layers, all on one scale; gives the legend's end, its unit, and whether it is not calibrated. */
 export async function loadErrors(pairs) {
   const known = pairs.filter(([job]) => job?.result?.error);
   if (known.length === 0) return null;
@@ -16,12 +16,13 @@ export async function loadErrors(pairs) {
       layer.errorsTop = top;
     }),
   );
-  return { top, unit: known[0][0].result.unit_text || "in pixel values" };
+  const rough = known.some(([job]) => job.result.interval_reason);
+  return { top, unit: known[0][0].result.unit_text || "in pixel values", rough };
 }
 
 const WIDE = 150;
 
-/** kind: "errors" with {top, unit}, "difference", or null for none. */
+/** kind: "errors" with {top, unit, rough}, "difference", or null for none. */
 export function showLegend(kind, scale) {
   $("legend").hidden = !kind;
   if (!kind) return;
@@ -36,6 +37,6 @@ export function showLegend(kind, scale) {
   const most = Math.round(100 / 2 / GAIN);
   const marks = errors ? [0, scale.top / 2, scale.top].map((value) => number(value, 3)) : [`−${most} %`, "same", `+${most} %`];
   $("legend-ticks").replaceChildren(...marks.map((text) => Object.assign(document.createElement("span"), { textContent: text })));
-  $("legend-words").textContent = errors ? `Expected error\n${scale.unit}` : "After minus before\nshare of the range";
+  $("legend-words").textContent = errors ? `Expected error${scale.rough ? ", not calibrated" : ""}\n${scale.unit}` : "After minus before\nshare of the range";
   $("legend-opacity").hidden = !errors;
 }

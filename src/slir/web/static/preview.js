@@ -93,7 +93,7 @@ export class Preview {
       const size = { width: crop.after.width, height: crop.after.height };
       drawCrop($("preview-before"), crop.before, size);
       drawCrop($("preview-after"), crop.after, size);
-      this.settings.found(overall(crop.sigma));
+      this.settings.found(crop);
       this.#say("The middle of the view, before and after");
     } catch (problem) {
       if (!signal.aborted) this.#say(`No preview: ${problem.title ?? problem}`);

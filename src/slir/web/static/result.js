@@ -1,16 +1,16 @@
 // What is shown of a finished run: plain words, facts, warnings, downloads.
 
-import { $, el, number, numbers, overall } from "./dom.js";
+import { $, el, number, numbers } from "./dom.js";
 import { inWords, TASKS } from "./settings.js";
 
-export function showResult(job, file) {
+export function showResult(job) {
   const done = job?.state === "done";
   $("result").hidden = !done;
   $("no-result").hidden = done;
   if (!done) return;
   const { result, settings } = job;
   $("result-title").textContent = TASKS[settings.task] ?? settings.task;
-  $("result-words").textContent = `${noiseInWords(job, file)}${nextInWords(job, file)}`;
+  $("result-words").textContent = `${noiseInWords(job)}${nextInWords(job)}`;
   $("result-facts").replaceChildren(...rows(job).flatMap(([name, value]) => [el("dt", { text: name }), el("dd", { text: value })]));
   const warned = new Set([result.forward?.right === false && result.forward.words, ...(result.warnings ?? [])]); // often the same
   const told = [
@@ -41,26 +41,14 @@ function rows(job) {
   return found;
 }
 
-const LEVELS = [[0.004, "Hardly any noise"], [0.02, "Little noise"], [0.06, "Some noise"], [Infinity, "Strong noise"]];
-
-/** The noise of a run as a share of the range of pixel values; null where that is not known. */
-function noiseShare({ settings, result }, file) {
-  const white = settings.data_range ?? file?.data_range;
-  const span = Array.isArray(white) ? white[1] - white[0] : white;
-  return span ? overall(result.sigma ?? 0) / span : null;
-}
-
-/** What was found: "Little noise was found (σ 2.6). ". */
-function noiseInWords(job, file) {
-  const share = noiseShare(job, file);
-  if (job.settings.sigma !== "auto" || share === null || job.result.forward?.psf_error) return ""; // then not noise alone
-  return `${LEVELS.find(([limit]) => share < limit)[1]} was found (σ ${number(overall(job.result.sigma), 3)}). `;
+/** What was found: "Little noise of about 2.6 grey levels was found. ". */
+function noiseInWords({ result: { noise } }) {
+  return noise ? `${noise[0].toUpperCase()}${noise.slice(1)} was found. ` : "";
 }
 
 /** What to try next. */
-function nextInWords(job, file) {
-  const share = noiseShare(job, file);
-  const little = share !== null && share < LEVELS[1][0];
+function nextInWords(job) {
+  const little = /^(no|faint|little) /.test(job.result.noise);
   return NEXT[job.settings.task]({ little, jpeg: /\.jpe?g$/i.test(job.name), misfit: job.result.forward?.right === false });
 }
 
@@ -80,4 +68,4 @@ const NEXT = {
 const download = (text, href, id, title) => el("a", { text, href, id, title, download: "" });
 
 /** The line below the button once a run has ended. */
-export const doneInWords = (job, file) => `${inWords(job)}: done in ${number(job.seconds, 2)} s. ${noiseInWords(job, file)}`;
+export const doneInWords = (job) => `${inWords(job)}: done in ${number(job.seconds, 2)} s. ${noiseInWords(job)}`;

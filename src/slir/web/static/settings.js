@@ -1,6 +1,6 @@
 // The form on the left: what to do to the picture.
 
-import { $, choose, chosen, number } from "./dom.js";
+import { $, choose, chosen, number, overall } from "./dom.js";
 import { Problem } from "./api.js";
 import { turnedAngle } from "./orient.js";
 import { noiseOf } from "./preview.js";
@@ -65,6 +65,7 @@ export class Settings extends EventTarget {
   async asked(picture) {
     const { task } = this;
     const asked = { file: picture.file.file, task };
+    if (task === "denoise" && $("noise").value === "auto") asked.strength = this.sliders.strength.value / 100;
     if (task === "upsample") asked.factor = Number(chosen("factor"));
     if (task === "deblur") {
       asked.psf = await this.psf.ready(picture.file.orientation);
@@ -75,20 +76,18 @@ export class Settings extends EventTarget {
     return asked;
   }
 
-  /** The noise to assume: as it is known, or as it is found, times the strength. */
+  /** The noise to assume: as it is known, or as it is found. Tasks that have no strength of their own take it times that. */
   async sigma(asked, signal) {
     const kind = $("noise").value;
     if (kind === "number") return this.sliders.sigma.value;
     const share = this.sliders.strength.value / 100;
-    if (kind !== "auto" || share === 1) return kind === "0" ? 0 : kind;
+    if (kind !== "auto" || share === 1 || this.task === "denoise") return kind === "0" ? 0 : kind;
     return Number((share * (await noiseOf(asked, signal))).toPrecision(4));
   }
 
-  /** Tell what noise a preview assumed. */
-  found(sigma) {
-    const share = this.sliders.strength.value / 100;
-    const words = share === 1 ? `Noise found: σ ${number(sigma, 3)}.` : `Noise found: σ ${number(sigma / share, 3)}; restored as if it were ${number(sigma, 3)}.`;
-    $("strength-words").textContent = words;
+  /** Tell what noise a preview found or assumed. */
+  found({ noise, sigma }) {
+    $("strength-words").textContent = noise ? `Found: ${noise}.` : `Assumed: noise of σ ${number(overall(sigma), 3)}.`;
   }
 
   /** Count in a picture's units. */
@@ -180,7 +179,8 @@ export function inWords({ settings, blur, orientation = 1 }) {
   const words = [TASKS[settings.task] ?? settings.task];
   if (settings.task === "upsample") words[0] += ` ${settings.factor} ×`;
   if (blur) words.push(blurInWords(blur, orientation));
-  const { sigma } = settings;
+  const { sigma, strength = 1 } = settings;
   if (Number(sigma) !== 0) words.push(sigma === "auto" ? "σ auto" : sigma === "poisson-gaussian" ? "photon noise" : `σ ${number(Number(sigma))}`);
+  if (strength !== 1) words.push(`strength ${number(100 * strength)} %`);
   return words.join(", ");
 }
