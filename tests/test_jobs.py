@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tifffile
+from PIL import Image
 
 import slir
 from slir import io
@@ -446,3 +447,12 @@ def test_pixels_that_are_nan_are_filled(tmp_path):
     assert np.isfinite(after).all()
     np.testing.assert_array_equal(after[known], image[known])
     assert provenance.load(tmp_path / "out.tif.json").job().problem.mask == "nan"
+
+
+def test_the_noise_of_a_jpeg_is_told_with_its_quality(tmp_path):
+    Image.fromarray(noisy(64, 64)).save(tmp_path / "a.jpg", quality=80)
+    outcome = run(Job(Problem("denoise", sigma="auto"), tmp_path / "a.jpg", tmp_path / "b.png"))
+    assert outcome.noise.endswith("; JPEG of quality 80")
+    beside = atomic_output.sidecar_of(tmp_path / "b.png")
+    assert provenance.load(beside).record["found"]["noise"] == outcome.noise
+    assert run(Job(Problem("denoise", sigma=20), tmp_path / "a.jpg", tmp_path / "c.png")).noise == ""

@@ -250,7 +250,9 @@ def _engine(job: Job, output: Path, watch: Watch, *, restore: Restore | None = N
         with sink:
             found = (restore or restore_file.restore_file)(source, sink, work, watch.progress)
         head = replace(source.head, notes=(*source.head.notes, *notes, *found.notes))
-        return head, {"sigma": found.sigma, "residual": found.residual, "noise": found.noise}
+        stored = f"JPEG of quality {head.quality}" if found.noise and head.quality else ""
+        noise = "; ".join(filter(None, (found.noise, stored)))
+        return head, {"sigma": found.sigma, "residual": found.residual, "noise": noise}
 
 
 def work_of(job: Job, head: io.Head, *, missing: Any, **seen: Any) -> Work:
