@@ -31,6 +31,9 @@ BINS, FEWEST = 6, 8
 QUIET = 0.3
 """Quantile of the levels in a bin that counts: texture looks like noise, but not in the calmer parts of a picture."""
 
+MARGIN = 1.25
+"""Factor by which the network that restores is told a higher level than was found: too low a level costs more."""
+
 AROUND = 4
 """Radius of the squares of pixels whose mean is the brightness of a pixel."""
 
@@ -80,7 +83,8 @@ class NoiseFound:
         return tuple(curve.middle for curve in self.curves)
 
     def of(self, number: int, planes: Tensor, factor: float = 1.0) -> Tensor:
-        """The level at each pixel of the planes from `number` on, times a factor: (H, W) or (C, H, W) -> the same."""
+        """The level to restore with at each pixel of the planes from `number` on: (H, W) or (C, H, W) -> the same."""
+        factor *= MARGIN
         if planes.ndim == 2:
             return factor * self.curves[number].at(planes)
         return factor * torch.stack([curve.at(plane) for curve, plane in zip(self.curves[number:], planes)])

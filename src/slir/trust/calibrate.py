@@ -39,11 +39,11 @@ PIXELS = 1_000_000
 GRAIN = 0.01
 """Standard deviation of the strongest grain that photographs are taken to have, range 1: 2.5 of 255."""
 
-SHARES = (0.0, 0.3, 0.0, 0.6, 0.0, 1.0)
-"""Grain of one crop after the other, as a share of the strongest. More makes intervals of clean pictures too wide."""
+SHARES = (0.3, 0.6, 1.0)
+"""Grain of one crop after the other, as a share of the strongest."""
 
 HIDDEN = 1 / 6
-"""Most grain that is added, as a share of σ: stronger grain is more than 3 % of y's variance, and shows."""
+"""Most grain that y shows, as a share of σ: more would be over 3 % of its variance. A blur hides stronger grain."""
 
 MIN_SIDE = 32
 """Smallest side of a picture, and of a crop."""
@@ -77,7 +77,7 @@ def calibrate(
         mostly border, where errors are larger.
     grain: standard deviation, range 1, of the strongest grain that pictures to be restored have and these may lack:
         compressing and reducing remove it, and noise hides it, so that intervals would be too narrow in flat places.
-        Every second crop gets some, at most a sixth of sigma. 0 adds none.
+        No more is added than a sixth of sigma in the degraded crop. 0 adds none.
 
     >>> model = slir.calibrate(pictures, operator=slir.operators.Blur(psf), sigma=0.01)
     >>> low, high = slir.deblur(image, psf, sigma=2.55, model=model, return_info=True).interval(0.9)
@@ -191,8 +191,9 @@ def _restore_crop(
     operator, sigma = family.draw(generator, (clean.shape[-2], clean.shape[-1]))
     height, width = operator.for_training((clean.shape[-2], clean.shape[-1]))[1]
     clean = clean[..., :height, :width]
-    shown = HIDDEN * sigma if operator.is_identity else math.inf  # other operators hide grain from y
-    clean = clean + min(grain, shown) * torch.randn(clean.shape, generator=generator)
+    grains = grain * torch.randn(clean.shape, generator=generator)
+    shown = float(operator.forward(grains).std()) if grain else 0.0
+    clean = clean + grains * min(1.0, HIDDEN * sigma / max(shown, 1e-12))
     y = degrade(clean, operator, sigma, generator)
     if float(torch.rand(1, generator=generator)) < 0.5:  # half of the world's pictures come in 8 bits
         y = (255 * y).round() / 255
