@@ -26,7 +26,7 @@ LARGEST = 100e6  # what PyPI takes
 ALONE = {**os.environ, "PYTHONNOUSERSITE": "1", "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
 for name in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE"):
     ALONE.pop(name, None)
-PEOPLES_EXTRAS = {"fits", "zarr", "web", "codecs", "heif", "dask", "deepinv", "pylops", "sklearn"}
+PEOPLES_EXTRAS = {"fits", "zarr", "web", "codecs", "heif", "raw", "dask", "deepinv", "pylops", "sklearn"}
 
 
 class Wrong(Exception):

@@ -13,6 +13,7 @@ import tifffile
 from typer.main import get_command
 from typer.testing import CliRunner
 
+import dng
 import slir
 from slir import io
 from slir.cli import app
@@ -20,6 +21,7 @@ from slir.files.jobs import Job
 from slir.files.jobs import run as restore
 from slir.io import Picture
 from slir.kernel.shipped import shipped_model, training_pictures
+from slir.operators.mosaic import checked_pattern
 from slir.problem import Problem
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -79,6 +81,10 @@ def desk(tmp_path_factory):
     np.save(folder / "psf.npy", kernel)
     np.savetxt(folder / "kernel.csv", kernel, delimiter=",")
     io.write(folder / "psf.png", Picture(np.rint(kernel / kernel.max() * 65535).astype(np.uint16)))
+    pattern = checked_pattern("RGGB").numpy()
+    mosaic = dng.mosaic(np.stack([picture(height=40, width=44)] * 3, -1) / 255, pattern)
+    for name in ("night.dng", "night.nef", "night.cr3", "photos/three.dng"):
+        dng.write(folder / name, mosaic, pattern)
     (folder / "run.toml").write_text('images = ["night.png"]\noutput = "from-config.png"\nsidecar = false\n')
     shipped_model("inpaint").save(str(folder / "model.safetensors"))
     (folder / "clean").mkdir()
@@ -112,6 +118,8 @@ def light(monkeypatch):
 
 @pytest.mark.parametrize(("words", "example"), EXAMPLES, ids=[example for _, example in EXAMPLES])
 def test_example(desk, light, monkeypatch, words, example):
+    if words[0] == "develop":
+        pytest.importorskip("rawpy")
     monkeypatch.chdir(desk)
     told = shlex.split(example)[1:]
     # In this process, since workers would import torch anew; and over what an example before this one wrote.
@@ -148,7 +156,20 @@ def test_every_command_has_examples_and_every_option_help(words):
 
 @pytest.mark.parametrize(
     "name",
-    ["denoise", "deblur", "upsample", "inpaint", "rerun", "info", "fit", "calibrate", "explain", "theory", "serve"],
+    [
+        "denoise",
+        "deblur",
+        "upsample",
+        "inpaint",
+        "develop",
+        "rerun",
+        "info",
+        "fit",
+        "calibrate",
+        "explain",
+        "theory",
+        "serve",
+    ],
 )
 def test_help_says_what_it_does_and_when_to_use_it(name):
     paragraphs = COMMANDS[name,].help.split("\n\n")

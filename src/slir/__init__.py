@@ -31,6 +31,7 @@ _HOMES = {
     "calibrate": "slir.trust.calibrate",
     "load": "slir.io.models",
     "restore": "slir.inverse",
+    "develop": "slir.development",
     "Model": "slir.model",
     "InputError": "slir.errors",
     "FileError": "slir.errors",
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from slir import solvers as solvers
     from slir import theory as theory
     from slir import weights as weights
+    from slir.development import develop as develop
     from slir.errors import FileError as FileError
     from slir.errors import InputError as InputError
     from slir.errors import SlirError as SlirError

@@ -17,6 +17,7 @@ import slir
 from slir.cli import restore, show  # noqa: F401  (restore fills COMMANDS)
 from slir.cli.calibrate import calibrate
 from slir.cli.demo import demo
+from slir.cli.develop import develop
 from slir.cli.explain import explain
 from slir.cli.fit import fit
 from slir.cli.info import info
@@ -95,7 +96,7 @@ def _add(panel: str, *commands: Callable[..., None]) -> None:
         app.command(rich_help_panel=panel, help=_flowing(command.__doc__))(command)
 
 
-_add("Restore", *COMMANDS, rerun)
+_add("Restore", *COMMANDS, develop, rerun)
 _add("Learn and measure", fit, calibrate)
 app.add_typer(psf_app, name="psf", rich_help_panel="Learn and measure")
 _add("Learn and measure", info, explain, theory)

@@ -17,8 +17,8 @@ from slir.io.source import Source, WholeSource, read_bytes
 from slir.io.tiff_sink import TiffSink
 
 __all__ = [
-    "read", "write", "open_source", "create", "check_output", "is_image_name", "result_suffix", "read_bytes",
-    "EXTENSIONS",
+    "read", "write", "open_source", "create", "check_output", "can_hold", "is_image_name", "result_suffix",
+    "read_bytes", "EXTENSIONS",
 ]  # fmt: skip
 
 
@@ -221,6 +221,11 @@ def check_output(path: str | os.PathLike[str], what: Picture | Source | Head | N
         remedy = "Convert the picture first." if able is None else f"Write {path.stem}{able.extensions[0]} instead."
         raise FileError(path, why, remedy)
     check_space(path, head.planes * head.plane_bytes)
+
+
+def can_hold(path: str | os.PathLike[str], head: Head) -> bool:
+    """Whether the format that a file's suffix gives can hold such a picture."""
+    return _refusal(_format_named(Path(path)), head) is None
 
 
 def is_image_name(path: str | os.PathLike[str]) -> bool:

@@ -98,10 +98,15 @@ def exif_block(stream: BinaryIO, tags: Mapping[int, Tag], layout: Layout, size: 
         return None
     outer = {code: tags[code] for code in (*_CAMERA, *_TEXT.values(), _ORIENTATION, _X, _Y, _UNIT) if code in tags}
     outer = {code: value for code, value in outer.items() if len(value.data) <= _LONGEST_IN_EXIF}
-    small = Layout(layout.order)
+    return block_of({**outer, **inner}, layout.order)
+
+
+def block_of(tags: Tags, order: Order) -> bytes:
+    """An EXIF block of these directories."""
+    small = Layout(order)
     block = io.BytesIO()
     block.write(small.start + bytes(small.offset.size))
-    at, _ = write_directory(block, {**outer, **inner}, small)
+    at, _ = write_directory(block, tags, small)
     block.seek(len(small.start))
     block.write(small.offset.pack(at))
     return block.getvalue()
