@@ -9,6 +9,7 @@ from math import isqrt
 import numpy as np
 
 from slir.compute.memory import CPU_TILES
+from slir.errors import InputError
 from slir.files.jobs import Job, load_model, using_threads
 from slir.files.restore_file import LARGE
 from slir.files.warning_log import caught
@@ -58,6 +59,8 @@ def estimate(job: Job, head: Head, pace: Pace) -> Estimate:
 def calibrate(job: Job, *, colour: bool = False) -> Pace:
     """On this machine, as busy as it is: the job, done to pictures of our own, as large as PATIENCE allows. What these
     take beyond the smallest one is the cost of their pixels."""
+    if job.problem.volumetric:
+        raise InputError("a dry run", "be of planes", "of volumes", "Try a part of the stack to see how long it takes.")
     factor = job.problem.factor
     small = max(16, LEAST // factor, job.problem.operator().reach + 1)
     _seconds(job, small, colour)  # to load what is loaded once

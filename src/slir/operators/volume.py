@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,14 @@ class VolumeBlur(Operator):
         margins = [side for pair in reversed(self.convolution.margins()) for side in pair]
         padded = F.pad(y.reshape(1, -1, *y.shape[-3:]), margins, mode="replicate")
         return padded.reshape(*y.shape[:-3], *padded.shape[-3:])
+
+    def of_depth(self, depth: int) -> VolumeBlur:
+        """The same for another number of planes."""
+        if (depth,) == self.y_planes:
+            return self
+        other = copy(self)
+        other.x_planes, other.y_planes = (depth + self.psf.shape[0] - 1,), (depth,)
+        return other
 
     def part(self, rows: slice, cols: slice) -> Operator:
         return self
