@@ -82,6 +82,12 @@ def test_the_unit_of_the_values_changes_nothing(restored) -> None:
     np.testing.assert_allclose(counts.x.numpy() / 7, found, rtol=1e-3, atol=1e-2)
 
 
+def test_restore_with_a_blur_of_volumes_is_deblurring() -> None:
+    _, y = blurred()
+    found = slir.restore(y, VolumeBlur(PSF, len(y), (2, 1, 1)), sigma=4.0, data_range=250)
+    np.testing.assert_array_equal(found, slir.deblur(y, PSF, sigma=4.0, voxel_size=(2, 1, 1)))
+
+
 def test_channels_are_volumes_of_their_own(restored) -> None:
     _, y, found = restored
     both = slir.deblur(np.stack([y, 2 * y], -1), PSF, sigma="poisson", channel_axis=-1)
