@@ -32,8 +32,12 @@ from slir.trust.spread import box
 STAGES = 4
 """Stages of the loop."""
 
-START_STEPS, STEPS = 10, 15
-"""Steps of the x-update before the first stage, and between two."""
+START_STEPS = 10
+"""Steps before the first stage."""
+
+STEPS, GROWTH, MOST_STEPS = 7.0, 0.2, 60
+"""Steps of the x-update between two stages: STEPS · N^GROWTH where the brightest voxel is worth N photons. The less
+noise there is, the more of the blur can be undone."""
 
 LEVEL = 4.0
 """Noise level of x that the network is told, in standard deviations of the noise of y."""
@@ -71,11 +75,12 @@ Window = tuple[slice, slice, slice]
 @dataclass(frozen=True)
 class Levels:
     """What all blocks of a volume share, in its unit. bright: a bright value of x. dark: least value of the first x.
-    level: of the noise that the network is told."""
+    level: of the noise that the network is told. steps: of an x-update."""
 
     bright: float
     dark: float
     level: float
+    steps: int = 0
 
     @classmethod
     def of(cls, y: Tensor, operator: VolumeBlur, variance: Variance) -> Levels:
@@ -89,7 +94,9 @@ class Levels:
         x = _crop(start_from(part, own, variance, first), own, part)
         bright = max(float(np.quantile(x.cpu().numpy(), BRIGHT)), LEAST_LIGHT)
         level = LEVEL * variance.mean(y) ** 0.5
-        return cls(bright, first.dark, min(max(level, LOWEST * bright), HIGHEST * bright))
+        photons = first.bright**2 / max(variance.gain * first.bright + variance.offset, LEAST_LIGHT)
+        steps = round(min(STEPS * max(photons, 1.0) ** GROWTH, MOST_STEPS))
+        return cls(bright, first.dark, min(max(level, LOWEST * bright), HIGHEST * bright), steps)
 
     @property
     def weight(self) -> float:
@@ -132,8 +139,8 @@ def restore_volume(
         last = number == STAGES - 1
         if not last:
             pull: dict[str, Any] = {"z": z, "weight": levels.weight, "ahead": True}
-            x = multiply(operator, y, variance, x, STEPS, bright=levels.bright, **pull)
-        stats.append({"level": levels.level, "x_steps": 0 if last else STEPS})
+            x = multiply(operator, y, variance, x, levels.steps, bright=levels.bright, **pull)
+        stats.append({"level": levels.level, "x_steps": 0 if last else levels.steps})
     if progress:
         progress(STAGES, STAGES, "restoring")
     residual = float((y - operator.forward(z)).square().mean().sqrt())
