@@ -49,6 +49,13 @@ def test_a_psf_of_three_axes_does_not_fit_into_a_picture(tmp_path: Path) -> None
         write_psf(tmp_path / "psf.png", PSF)
 
 
+def test_a_psf_of_three_axes_is_measured_and_drawn(tmp_path: Path, psf_file: Path) -> None:
+    said = run("psf", "file", psf_file, "-o", tmp_path / "own.tif", "--draw", tmp_path / "psf.png")
+    assert "5 × 5 × 5 voxels" in " ".join(said.split())
+    np.testing.assert_allclose(read_psf(tmp_path / "own.tif"), PSF, rtol=1e-5, atol=1e-8)
+    assert (tmp_path / "psf.png").stat().st_size > 1000
+
+
 def test_an_imagej_stack_is_deblurred_as_a_volume_and_keeps_its_voxels(tmp_path: Path, psf_file: Path) -> None:
     y = stack(7, 20, 18)
     told = {"spacing": 0.2, "unit": "um", "axes": "ZYX"}
