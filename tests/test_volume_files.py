@@ -88,6 +88,14 @@ def test_each_channel_of_an_ome_stack_is_a_volume(tmp_path: Path, psf_file: Path
         np.testing.assert_allclose(own, expected, atol=1)
 
 
+def test_a_model_is_not_fitted_for_volumes(tmp_path: Path, psf_file: Path) -> None:
+    tifffile.imwrite(tmp_path / "clean.tif", stack(40, 40))
+    given = ["fit", tmp_path / "clean.tif", "-o", tmp_path / "model.safetensors", "--task", "deblur", "--psf", psf_file]
+    result = CliRunner().invoke(app, [str(own) for own in [*given, "--sigma", "2"]])
+    assert result.exit_code != 0
+    assert "have two axes here" in " ".join(result.output.split()).replace("│ ", "")
+
+
 @pytest.mark.parametrize(
     ("shape", "extra", "words"),
     [
