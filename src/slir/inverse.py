@@ -20,7 +20,7 @@ from slir.compute import is_lazy, pick_device
 from slir.errors import InputError, is_finite
 from slir.estimator.loop import Restoration
 from slir.model import Model
-from slir.operators import Blur, Downsample, Identity, Mask, Operator
+from slir.operators import Blur, Downsample, Identity, Mask, Operator, VolumeBlur
 from slir.preprocessing.arrays import Array, Canvas, DataRange, as_numpy, pixel_range
 from slir.preprocessing.images import Images, restore_images
 from slir.preprocessing.treatment import Restored, Treatment
@@ -131,6 +131,9 @@ def _task(operator: Operator) -> Callable[..., Any] | None:
         return denoise
     if isinstance(operator, Blur):
         return partial(deblur, psf=operator.psf, border=operator.border)
+    if isinstance(operator, VolumeBlur):
+        z, y, x = operator.spacing
+        return partial(deblur, psf=operator.psf, voxel_size=(z, y, x))
     if isinstance(operator, Downsample) and operator.factor > 1:
         border = operator.convolution.border
         return partial(upsample, factor=operator.factor, antialias=operator.kernel, phase=operator.phase, border=border)

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 Size = tuple[int, int]
 Options = Mapping[str, Any]
 POISSON_GAUSSIAN = "poisson-gaussian"
+POISSON = "poisson"
+"""In the place of σ, for volumes: values count photons."""
+
 NAN = "nan"
 """In the place of a mask: pixels that are NaN are missing."""
 
@@ -76,6 +79,14 @@ class Task(ABC):
         """How much of the noise is removed."""
         return ALL
 
+    def volumetric(self, options: Options) -> bool:
+        """Whether stacks are restored as volumes (`slir.volumes`), not plane by plane."""
+        return False
+
+    def as_planes(self, options: Options) -> Options:
+        """The options for each plane of a volume whose planes have nothing to do with each other."""
+        return options
+
     def check(self, options: Options) -> None:  # noqa: B027  (not every task has a rule)
         """Raise InputError for options that are wrong whatever the image."""
 
@@ -124,7 +135,11 @@ class Problem:
                 raise InputError(name, f"be given to {task}", "missing", f"slir.{name} makes one.")
         if self.task.masked and mask is None:
             raise InputError("mask", f"be given to {task}", "missing", f"Pass an image, or {NAN!r}.")
-        if str(self.sigma).strip().lower() == POISSON_GAUSSIAN and not self.task.grows:
+        told = str(self.sigma).strip().lower()
+        if told == POISSON and not self.volumetric:
+            remedy = f"{POISSON_GAUSSIAN!r} finds how the noise of planes grows with brightness."
+            raise InputError("sigma", "be auto, a number or a percentage but for volumes", repr(self.sigma), remedy)
+        if told == POISSON_GAUSSIAN and not (self.task.grows or self.volumetric):
             remedy = "Denoise first with it, then restore the result with a third of the sigma that denoising prints."
             raise InputError("sigma", f"be auto, a number or a percentage to {task}", repr(self.sigma), remedy)
         self.task.check(self.options)
@@ -152,6 +167,15 @@ class Problem:
     def scale(self) -> float:
         """How many times as high and as wide as y the result is."""
         return self.task.scale(self.options)
+
+    @property
+    def volumetric(self) -> bool:
+        """Whether stacks are restored as volumes."""
+        return self.task.volumetric(self.options)
+
+    def as_planes(self) -> Problem:
+        """The problem of each plane of a volume whose planes have nothing to do with each other."""
+        return self.replace(**self.task.as_planes(self.options))
 
     @property
     def amount(self) -> Amount:
@@ -182,7 +206,7 @@ def parse_sigma(sigma: float | str) -> tuple[str, float | str]:
     remedy = "Pass 25 (pixel values), 10% (of their range), or auto."
     if isinstance(sigma, str):
         text = sigma.strip().lower()
-        if text in ("auto", POISSON_GAUSSIAN):
+        if text in ("auto", POISSON, POISSON_GAUSSIAN):
             return "name", text
         kind, body = ("percent", text.removesuffix("%")) if text.endswith("%") else ("value", text)
         try:

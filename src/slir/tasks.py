@@ -75,7 +75,7 @@ class Denoise(Task):
     name, done = "denoise", "denoised"
     usual_sigma = "10%"
     grows = True
-    options: ClassVar[Options] = {"strength": 1.0, "chroma": None}
+    options: ClassVar[Options] = {"strength": 1.0, "chroma": None, "axes": None, "voxel_size": None}
 
     def operator(self, options: Options, size: Size | None) -> Operator:
         from slir.operators import Identity
@@ -90,8 +90,17 @@ class Denoise(Task):
     def amount(self, options: Options) -> Amount:
         return Amount.of(options["strength"], options["chroma"])
 
+    def volumetric(self, options: Options) -> bool:
+        return options["axes"] == "ZYX"
+
+    def as_planes(self, options: Options) -> Options:
+        return {**options, "axes": "YX"}
+
     def check(self, options: Options) -> None:
         self.amount(options)
+        if options["axes"] not in (None, "YX", "ZYX"):
+            remedy = "Move the axes of the image; channels are told by channel_axis."
+            raise InputError("axes", "be 'YX' for planes or 'ZYX' for volumes", repr(options["axes"]), remedy)
 
 
 @overload
@@ -101,6 +110,8 @@ def denoise(
     sigma: float | str = "auto",
     strength: float = 1.0,
     chroma: float | None = None,
+    axes: Literal["YX", "ZYX"] | None = None,
+    voxel_size: tuple[float, float, float] | None = None,
     return_info: Literal[False] = False,
     **shared: Unpack[Shared],
 ) -> A: ...
@@ -111,6 +122,8 @@ def denoise(
     sigma: float | str = "auto",
     strength: float = 1.0,
     chroma: float | None = None,
+    axes: Literal["YX", "ZYX"] | None = None,
+    voxel_size: tuple[float, float, float] | None = None,
     return_info: Literal[True, "stats"],
     **shared: Unpack[Shared],
 ) -> Result: ...
@@ -120,6 +133,8 @@ def denoise(
     sigma: float | str = "auto",
     strength: float = 1.0,
     chroma: float | None = None,
+    axes: Literal["YX", "ZYX"] | None = None,
+    voxel_size: tuple[float, float, float] | None = None,
     model: Model | str | PathLike | None = None,
     data_range: DataRange = None,
     channel_axis: int | None = None,
@@ -139,10 +154,14 @@ def denoise(
     "poisson-gaussian" is for noise whose variance grows with brightness, as that of light
     does: how it grows is estimated per channel, and the image is restored where the noise is even
     (`slir.preprocessing.stabilise`). Black has to be 0 for that, or given with data_range.
+    axes: "ZYX" denoises a stack (Z, Y, X) as a volume, in planes of all three directions. "auto" is then
+    "poisson-gaussian", and "poisson" says that values count photons. voxel_size: (z, y, x) in any unit; the finer the
+    pixels of a direction, the more its planes count.
 
     >>> restored = slir.denoise(image, sigma=25)
     """
-    problem = Problem("denoise", sigma=sigma, strength=strength, chroma=chroma)
+    given = {"strength": strength, "chroma": chroma, "axes": axes, "voxel_size": voxel_size}
+    problem = Problem("denoise", sigma=sigma, **given)
     return _restore(image, problem, model, data_range, channel_axis, device, rng, progress, observe, return_info)
 
 
@@ -152,12 +171,27 @@ class Deblur(Task):
 
     name, done = "deblur", "deblurred"
     usual_sigma = "1%"
-    options: ClassVar[Options] = {"psf": REQUIRED, "border": "unknown"}
+    options: ClassVar[Options] = {"psf": REQUIRED, "border": "unknown", "voxel_size": None}
     particular = "psf"
+
+    def volumetric(self, options: Options) -> bool:
+        return _is_volume(options["psf"])
+
+    def as_planes(self, options: Options) -> Options:
+        return {**options, "psf": options["psf"][0], "voxel_size": None}
+
+    def check(self, options: Options) -> None:
+        if self.volumetric(options) and options["border"] != "unknown":
+            remedy = "Leave it out: what lies beyond a volume is unknown."
+            raise InputError("border", "be 'unknown' for a PSF of three axes", repr(options["border"]), remedy)
 
     def operator(self, options: Options, size: Size | None) -> Operator:
         from slir.operators.blur import checked_psf
 
+        if self.volumetric(options):  # of one plane; the loop takes as many as there are
+            from slir.operators import VolumeBlur
+
+            return VolumeBlur(options["psf"], 1, options["voxel_size"] or (1, 1, 1))
         kernel = checked_psf(options["psf"])
         tall, wide = kernel.shape
         if size is not None and (tall > size[0] or wide > size[1]):
@@ -169,6 +203,11 @@ class Deblur(Task):
         from slir.kernel.degradations import AnyBlur, noise_levels
 
         return AnyBlur(**noise_levels(sigma))
+
+
+def _is_volume(psf: Any) -> bool:
+    """Whether a PSF has three axes."""
+    return len(getattr(psf, "shape", ())) == 3
 
 
 @lru_cache(maxsize=8)
@@ -188,6 +227,7 @@ def deblur(
     *,
     sigma: float | str = "auto",
     border: Border = "unknown",
+    voxel_size: tuple[float, float, float] | None = None,
     return_info: Literal[False] = False,
     **shared: Unpack[Shared],
 ) -> A: ...
@@ -198,6 +238,7 @@ def deblur(
     *,
     sigma: float | str = "auto",
     border: Border = "unknown",
+    voxel_size: tuple[float, float, float] | None = None,
     return_info: Literal[True, "stats"],
     **shared: Unpack[Shared],
 ) -> Result: ...
@@ -207,6 +248,7 @@ def deblur(
     *,
     sigma: float | str = "auto",
     border: Border = "unknown",
+    voxel_size: tuple[float, float, float] | None = None,
     model: Model | str | PathLike | None = None,
     data_range: DataRange = None,
     channel_axis: int | None = None,
@@ -222,9 +264,15 @@ def deblur(
     large leaves blur. border: what lies beyond the image: "unknown" for photographs, where the scene goes on;
     "circular" or "reflect" for data that were made so.
 
+    A PSF of three axes (D, K, L) deblurs volumes (Z, Y, X) of light, whose values are nowhere below black (0, or that
+    of data_range). sigma is then a number for white noise, "poisson" where values count photons, or "auto", which
+    estimates how the noise grows with brightness. voxel_size: (z, y, x) in any unit, where voxels are longer along one
+    axis.
+
     >>> restored = slir.deblur(image, slir.psf.gaussian(1.5), sigma=2)
+    >>> restored = slir.deblur(stack, slir.psf.widefield(1.4, 520, (200, 65, 65)), voxel_size=(200, 65, 65))
     """
-    problem = Problem("deblur", sigma=sigma, psf=psf, border=border)
+    problem = Problem("deblur", sigma=sigma, psf=psf, border=border, voxel_size=voxel_size)
     return _restore(image, problem, model, data_range, channel_axis, device, rng, progress, observe, return_info)
 
 
@@ -389,6 +437,10 @@ def inpaint(
 def _restore(image: Array, problem: Problem, *settings: Any) -> Any:
     from slir.restoration import Settings, restore_image  # torch takes its time
 
+    if problem.volumetric:
+        from slir.volumes import restore_stack
+
+        return restore_stack(image, problem, Settings(*settings))
     return restore_image(image, problem, Settings(*settings))
 
 

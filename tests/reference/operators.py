@@ -34,6 +34,17 @@ def convolve(x: np.ndarray, psf: np.ndarray, border: str) -> np.ndarray:
     return y
 
 
+def convolve_volume(x: np.ndarray, psf: np.ndarray) -> np.ndarray:
+    """The same of a volume whose border is unknown: y[i, j, k] = Σ psf[a, b, c] x[i + D − 1 − a, …]."""
+    depth, tall, wide = psf.shape
+    y = np.zeros([side - own + 1 for side, own in zip(x.shape, psf.shape)])
+    for place in np.ndindex(*y.shape):
+        i, j, k = place
+        for a, b, c in np.ndindex(*psf.shape):
+            y[place] += psf[a, b, c] * x[i + depth - 1 - a, j + tall - 1 - b, k + wide - 1 - c]
+    return y
+
+
 def downsample(x: np.ndarray, kernel: np.ndarray, factor: int, phase: int, border: str) -> np.ndarray:
     return convolve(x, kernel, border)[phase::factor, phase::factor]
 

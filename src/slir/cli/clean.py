@@ -85,7 +85,10 @@ class Degradation:
         mask = _mask(self.mask, self.missing, self.seed) if given["mask"] else None
         border = None if self.kernel is None else self.border
         settings = {**given, "mask": mask, "factor": self.factor, "border": border}
-        return Problem.of(self.task, **settings).operator()
+        problem = Problem.of(self.task, **settings)
+        if problem.volumetric:
+            raise InputError("--psf", "have two axes here", "of three axes", "Volumes are restored by slir deblur.")
+        return problem.operator()
 
 
 def pictures(

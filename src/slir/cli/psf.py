@@ -290,25 +290,36 @@ def _finish(kind: str, kernel: np.ndarray, output: Path, draw: Path | None, *, q
     write_psf(output, kernel)
     if draw is not None:
         io.write(draw, io.Picture(_drawing(kernel), channel_axis=-1))
-    tall, wide = kernel.shape
-    high, broad = psf.fwhm(kernel)
-    down, right = (round(each, 3) + 0.0 for each in psf.centroid(kernel))  # + 0.0: no "-0.000"
-    measures = (
-        f"{wide} × {tall} pixels, sum {kernel.sum():.6g}, FWHM {broad:.2f} across and {high:.2f} down, "
-        f"centroid {right:.3f} right and {down:.3f} down"
-    )
+    sides = " × ".join(map(str, reversed(kernel.shape)))
+    ways = ("in depth", "down", "across")[-kernel.ndim :]
+    widths = " and ".join(f"{width:.2f} {way}" for width, way in reversed(list(zip(psf.fwhm(kernel), ways))))
+    middle = [round(each, 3) + 0.0 for each in psf.centroid(kernel)]  # + 0.0: no "-0.000"
+    ways = ("in depth", "down", "right")[-kernel.ndim :]
+    places = " and ".join(f"{own:.3f} {way}" for own, way in reversed(list(zip(middle, ways))))
+    pixels = "pixels" if kernel.ndim == 2 else "voxels"
+    measures = f"{sides} {pixels}, sum {kernel.sum():.6g}, FWHM {widths}, centroid {places}"
     files = str(output) if draw is None else f"{output}, {draw}"
     show.done(f"{kind} ({measures}) -> {files}", quiet=quiet)
 
 
 def _drawing(kernel: np.ndarray) -> np.ndarray:
-    """The kernel as heat maps, on a linear and on a logarithmic scale: (K, L) -> (H, W, 3) uint8."""
+    """The kernel as heat maps, on a linear and on a logarithmic scale: (K, L) -> (H, W, 3) uint8; of volumes the three
+    sections through the middle."""
     import numpy as np
 
     from slir.pictures import heatmap, side_by_side
 
     times = max(1, 384 // max(kernel.shape))
-    large = (kernel / kernel.max()).repeat(times, axis=0).repeat(times, axis=1)
-    logarithm = np.log10(np.maximum(large, 1e-3))
-    maps = [heatmap(large, low=0, high=1), heatmap(logarithm, low=-3, high=0)]
-    return side_by_side(maps, gap=12, labels=["linear", "logarithmic, from 1/1000"])
+    sections, names = [kernel], [""]
+    if kernel.ndim == 3:
+        z, y, x = (side // 2 for side in kernel.shape)
+        sections, names = [kernel[z], kernel[:, y], kernel[:, :, x]], ["xy, ", "xz, ", "yz, "]
+        tall = max(own.shape[0] for own in sections)
+        sections = [np.pad(own, ((0, tall - len(own)), (0, 0))) for own in sections]
+    maps, labels = [], []
+    for section, name in zip(sections, names):
+        large = (section / kernel.max()).repeat(times, axis=0).repeat(times, axis=1)
+        logarithm = np.log10(np.maximum(large, 1e-3))
+        maps += [heatmap(large, low=0, high=1), heatmap(logarithm, low=-3, high=0)]
+        labels += [f"{name}linear", f"{name}logarithmic, from 1/1000"]
+    return side_by_side(maps, gap=12, labels=labels)

@@ -10,6 +10,7 @@ import numpy as np
 
 from slir.compute.devices import pick_device
 from slir.compute.memory import CPU_TILES
+from slir.errors import InputError
 from slir.estimator.tiling import cut, tile_side
 from slir.files.jobs import Job, load_model, using_threads
 from slir.files.restore_file import LARGE
@@ -76,6 +77,8 @@ def _with_halos(job: Job, head: Head) -> int:
 def calibrate(job: Job, *, colour: bool = False) -> Pace:
     """On this machine, as busy as it is: the job, done to pictures of our own, as large as PATIENCE allows. What
     restoring these takes beyond the smallest one is the cost of their pixels."""
+    if job.problem.volumetric:
+        raise InputError("a dry run", "be of planes", "of volumes", "Try a part of the stack to see how long it takes.")
     factor = job.problem.factor
     side = small = max(16, LEAST // factor, job.problem.operator().reach + 1)
     _seconds(job, small, colour)  # to load what is loaded once

@@ -118,7 +118,7 @@ class Job:
     def _limits(self, head: io.Head) -> tuple[float | tuple[float, float] | None, float | str]:
         """The range of the pixel values and σ in their units; errors where only the user can know them."""
         limits = head.data_range if self.data_range is None else self.data_range
-        if limits is None and head.dtype.kind == "f":
+        if limits is None and head.dtype.kind == "f" and not self.problem.volumetric:
             rule = "be given for an image of floats"
             raise InputError("data_range", rule, "missing", "Pass 1 where white is 1, 255 where white is 255.")
         kind, value = parse_sigma(self.problem.sigma)
@@ -226,7 +226,6 @@ def run(
 
 def _engine(job: Job, output: Path, watch: Watch, *, restore: Restore | None = None) -> tuple[io.Head, dict[str, Any]]:
     """Where files meet the restoration: job.image plane by plane into `output`; and what was found on the way."""
-    from slir.files import restore_file
     from slir.trust.files import ErrorMaps
 
     with ExitStack() as opened:
@@ -245,14 +244,24 @@ def _engine(job: Job, output: Path, watch: Watch, *, restore: Restore | None = N
         if places := job.maps(output):
             maps = opened.enter_context(ErrorMaps(places, large, source.head.scaled(problem.scale), reduction))
             seen |= {"errors": maps.take}
+        if restore is not None and problem.volumetric:
+            raise InputError("cluster", "be left out for volumes", "asked for", "Restore the file on one machine.")
         own = job if restore is None else replace(job, device=None)  # the device is then others' affair
         work = work_of(own, source.head, missing=missing, **seen)
         with sink:
-            found = (restore or restore_file.restore_file)(source, sink, work, watch.progress)
+            found = (restore or _restorer(problem))(source, sink, work, watch.progress)
         head = replace(source.head, notes=(*source.head.notes, *notes, *found.notes))
         stored = f"JPEG of quality {head.quality}" if found.noise and head.quality else ""
         noise = "; ".join(filter(None, (found.noise, stored)))
         return head, {"sigma": found.sigma, "residual": found.residual, "noise": noise}
+
+
+def _restorer(problem: Problem) -> Restore:
+    """What restores the planes, or the volumes, of a file."""
+    from slir.files.restore_file import restore_file
+    from slir.files.restore_stack import restore_volumes
+
+    return restore_volumes if problem.volumetric else restore_file
 
 
 def work_of(job: Job, head: io.Head, *, missing: Any, **seen: Any) -> Work:
@@ -285,6 +294,8 @@ def explain(job: Job, at: tuple[int, int], *, k: int = 16, plane: int = 0) -> Ex
     written, and no more is restored than the pixel needs. plane : of a stack."""
     from slir.files import restore_file
 
+    if job.problem.volumetric:
+        raise InputError("psf", "have two axes for explanations", "of three axes", "Explain a plane with its own PSF.")
     with io.open_source(job.image) as source, open_missing(job, source.head) as missing:
         if not 0 <= plane < source.planes:
             rule = f"lie in 0 … {source.planes - 1}"
@@ -307,6 +318,9 @@ def _check_model(job: Job) -> None:
 def check_errors(job: Job) -> None:
     """Raise where an error map or an interval is asked for that cannot be had, before the work begins."""
     problem = job.problem
+    if problem.volumetric and job.maps(job.output):
+        remedy = "Leave it out: errors to expect are calibrated for planes."
+        raise InputError("error maps and intervals", "be left out for volumes", "asked for", remedy)
     if job.interval is not None and problem.factor != problem.scale:
         rule = "be left out where the factor is not whole"
         found = f"{job.interval:g} for a factor of {problem.scale:.6g}"

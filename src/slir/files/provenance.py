@@ -319,16 +319,25 @@ def _relative(path: Path, folder: Path) -> str:
 
 
 def _kernel(value: Any) -> Any:
-    """A kernel as rows of numbers with all their digits; other values as they are."""
+    """A kernel as rows of numbers with all their digits, of volumes as planes of rows; other values as they are."""
     if not isinstance(value, np.ndarray):
         return value
-    rows = np.asarray(value, dtype=np.float64)
-    return {"kernel": [" ".join(repr(float(number)) for number in row) for row in rows]}
+    kernel = np.asarray(value, dtype=np.float64)
+    return {"kernel": _rows(kernel) if kernel.ndim == 2 else [_rows(plane) for plane in kernel]}
+
+
+def _rows(plane: np.ndarray) -> list[str]:
+    return [" ".join(repr(float(number)) for number in row) for row in plane]
+
+
+def _numbers(rows: list[str]) -> list[list[float]]:
+    return [[float(number) for number in row.split()] for row in rows]
 
 
 def _array(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(value)
     if isinstance(value, dict) and "kernel" in value:
-        return np.array([[float(number) for number in row.split()] for row in value["kernel"]])
+        kernel = value["kernel"]
+        return np.array([_numbers(plane) for plane in kernel] if isinstance(kernel[0], list) else _numbers(kernel))
     return value

@@ -18,11 +18,11 @@ _WRITTEN = (".npy", *_TABLES, ".tif", ".tiff", ".png")
 
 
 def read_psf(path: str | os.PathLike[str]) -> np.ndarray:
-    """A (K, L) float64 kernel from a file, divided by its sum: files store kernels at any scale.
+    """A (K, L) float64 kernel from a file, divided by its sum: files store kernels at any scale. Of volumes (D, K, L).
 
-    .npy : an array of two axes.
+    .npy : an array of two axes, or of three for volumes.
     .csv, .txt : one row a line, numbers apart by commas, semicolons, tabs or spaces.
-    .png, .tif, ... : a grey image.
+    .png, .tif, ... : a grey image, or a grey stack for volumes.
     """
     path = Path(path)
     suffix = path.suffix.lower()
@@ -34,8 +34,9 @@ def read_psf(path: str | os.PathLike[str]) -> np.ndarray:
         kernel = _image(path)
     else:
         raise FileError(path, "is not a kernel that slir can read", "Save it as .npy, .csv, .txt, .png or .tif.")
-    if kernel.ndim != 2 or 0 in kernel.shape:
-        raise FileError(path, f"holds an array of shape {kernel.shape}, not a kernel", "Save one plane of two axes.")
+    if kernel.ndim not in (2, 3) or 0 in kernel.shape:
+        remedy = "Save one plane of two axes, or a stack of three."
+        raise FileError(path, f"holds an array of shape {kernel.shape}, not a kernel", remedy)
     if kernel.dtype.kind not in "biuf":
         raise FileError(path, f"holds values of type {kernel.dtype}, not numbers", "Save real numbers.")
     kernel = kernel.astype(np.float64)
@@ -49,7 +50,8 @@ def read_psf(path: str | os.PathLike[str]) -> np.ndarray:
 
 
 def write_psf(path: str | os.PathLike[str], kernel: np.ndarray) -> None:
-    """Write a (K, L) kernel in the format that the name's suffix says: whole, or, on any failure, not at all.
+    """Write a (K, L) kernel in the format that the name's suffix says: whole, or, on any failure, not at all. One of
+    three axes goes into .npy and .tif files alone.
 
     .npy, .csv, .txt : float64, every digit.
     .tif : float32.
@@ -61,9 +63,18 @@ def write_psf(path: str | os.PathLike[str], kernel: np.ndarray) -> None:
     check_psf_output(path)
     suffix = path.suffix.lower()
     kernel = np.asarray(kernel, dtype=np.float64)
-    if kernel.ndim != 2 or not kernel.size or not np.isfinite(kernel).all():
+    if kernel.ndim not in (2, 3) or not kernel.size or not np.isfinite(kernel).all():
         raise FileError(path, "cannot hold this array, which is not a kernel", "Pass finite numbers on two axes.")
-    if suffix in (".tif", ".tiff"):
+    if kernel.ndim == 3 and suffix not in (".npy", ".tif", ".tiff"):
+        raise FileError(
+            path, "cannot hold a kernel of three axes", f"Write {path.stem}.tif or {path.stem}.npy instead."
+        )
+    if suffix in (".tif", ".tiff") and kernel.ndim == 3:
+        import tifffile
+
+        with whole_file(path) as temporary:
+            tifffile.imwrite(temporary, kernel.astype(np.float32), imagej=True, metadata={"axes": "ZYX"})
+    elif suffix in (".tif", ".tiff"):
         images.write(path, Picture(kernel.astype(np.float32)))
     elif suffix == ".png":
         if kernel.min() < 0 or kernel.max() <= 0:
@@ -117,6 +128,9 @@ def _table(path: Path) -> np.ndarray:
 
 
 def _image(path: Path) -> np.ndarray:
+    with images.open_source(path) as source:
+        if source.planes > 1 and not source.colour:
+            return np.stack([source.read(plane).pixels for plane in range(source.planes)]).astype(np.float64)
     picture = images.read(path)
     kernel = picture.pixels.astype(np.float64)
     if picture.channel_axis is not None:

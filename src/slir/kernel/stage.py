@@ -14,7 +14,7 @@ from slir.estimator.state import State
 from slir.kernel.network import MULTIPLE, PATCH, STRIDE, KernelNetwork
 from slir.model import ImageQuadratic
 from slir.operators import Blur, Downsample
-from slir.operators.convolution import inverse_on_torus
+from slir.operators.convolution import inverse_on_torus, window
 from slir.patches import PatchGrid
 from slir.trust.spread import box
 
@@ -131,12 +131,14 @@ class KernelStage:
             return back
         circular = isinstance(operator, Blur) and operator.border == "circular"
         apart = 0 if circular else max(APART, 4 * operator.reach)
-        padded = F.pad(back, (0, apart, 0, apart))
+        axes = len(operator.spacing)
+        padded = F.pad(back, (0, apart) * axes)
         sigma = torch.as_tensor(state.sigma)
         sigma = sigma.mean(-3, keepdim=True) if sigma.ndim > 3 else sigma.mean()
         weight = ridge(self.share, sigma).to(back.device)
-        hint = inverse_on_torus(operator.power, padded, 1.0, weight, 0.0, circular=circular)
-        return back if hint is None else hint(padded)[..., : back.shape[-2], : back.shape[-1]]
+        hint = inverse_on_torus(operator.power, padded, 1.0, weight, 0.0, circular=circular, spacing=operator.spacing)
+        inner = window((0,) * axes, tuple(back.shape[-axes:]))
+        return back if hint is None else hint(padded)[inner]
 
     def system(self, quadratic: ImageQuadratic, sigma: float) -> tuple[float, Tensor, Tensor]:
         """The x-update's data weight, diagonal and moment."""

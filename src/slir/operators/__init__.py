@@ -13,6 +13,7 @@ from slir.operators.mask import Mask
 from slir.operators.mosaic import ColourFilterArray
 from slir.operators.stack import Stack
 from slir.operators.varying import VaryingBlur
+from slir.operators.volume import VolumeBlur
 
 KINDS: dict[str, type[Operator]] = {"identity": Identity, "blur": Blur, "downsample": Downsample, "mask": Mask}
 """Operators with a task of their own, by the kind that `describe` gives."""
@@ -23,6 +24,7 @@ __all__ = [
     "Identity",
     "Blur",
     "VaryingBlur",
+    "VolumeBlur",
     "Downsample",
     "antialias_kernel",
     "Mask",

@@ -6,11 +6,14 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from slir.operators.convolution import Convolution
 
 Shape = tuple[int, int]
 Image = TypeVar("Image", Tensor, np.ndarray)
@@ -64,6 +67,9 @@ class Operator(ABC):
 
     psf: Tensor | None = None
     """What one bright pixel becomes, where it is the same for all."""
+
+    spacing: tuple[float, ...] = (1.0, 1.0)
+    """Distances of pixels along the axes of space: height and width, or depth too where B sees a volume."""
 
     recordable: bool = False
     """Whether, on a GPU, applying B or its inverse hint once more only launches the same work once more."""
@@ -129,7 +135,12 @@ class Operator(ABC):
         diagonal = self.diagonal_like(like) if smooth == 0 else None
         if diagonal is not None:
             return Preconditioner(torch.div, weight * diagonal + ridge)
-        return inverse_on_torus(self.power, like, weight, ridge, smooth)
+        return inverse_on_torus(self.power, like, weight, ridge, smooth, spacing=self.spacing)
+
+    @property
+    def bordered(self) -> Convolution | None:
+        """B where it is a convolution with an unknown border."""
+        return None
 
     def diagonal_like(self, x: Tensor) -> Tensor | None:
         """BᵀB where it is diagonal, for images like x: its diagonal, (*x_planes, H, W)."""

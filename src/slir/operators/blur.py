@@ -15,15 +15,17 @@ from slir.operators.base import Operator, Preconditioner, Shape, fingerprint
 from slir.operators.convolution import Border, Convolution, inverse_on_torus
 
 
-def checked_psf(psf: Tensor | np.ndarray, *, argument: str = "psf", unit_sum: bool = True) -> Tensor:
+def checked_psf(psf: Tensor | np.ndarray, *, argument: str = "psf", unit_sum: bool = True, axes: int = 2) -> Tensor:
     """A PSF as a float64 tensor on the CPU, after the checks that users need; see the messages."""
     try:
         array = torch.as_tensor(to_numpy(psf, argument).astype(np.float64))
     except (TypeError, ValueError) as error:
         raise InputError(argument, "be an array of numbers", repr(psf), "slir.psf builds some.") from error
-    if array.ndim != 2 or array.numel() == 0:
+    if array.ndim != axes or array.numel() == 0:
         shape = f"of shape {tuple(array.shape)}"
-        raise InputError(argument, "be a non-empty array of two dimensions", shape, "Pass one plane, e.g. psf[..., 0].")
+        remedy = "Pass one plane, e.g. psf[..., 0]." if axes == 2 else "Pass (Z, Y, X)."
+        rule = f"be a non-empty array of {'two' if axes == 2 else 'three'} dimensions"
+        raise InputError(argument, rule, shape, remedy)
     if not bool(torch.isfinite(array).all()):
         raise InputError(argument, "be finite", "partly NaN or infinite", "Replace these values by zero.")
     total = float(array.sum())
@@ -53,11 +55,17 @@ class Blur(Operator):
     def border(self) -> Border:
         return self.convolution.border
 
+    @property
+    def bordered(self) -> Convolution | None:
+        return self.convolution if self.border == "unknown" else None
+
     def y_shape(self, x_shape: Shape) -> Shape:
-        return self.convolution.y_shape(x_shape)
+        height, width = self.convolution.y_shape(x_shape)
+        return height, width
 
     def x_shape(self, y_shape: Shape) -> Shape:
-        return self.convolution.x_shape(y_shape)
+        height, width = self.convolution.x_shape(y_shape)
+        return height, width
 
     def forward(self, x: Tensor) -> Tensor:
         return self.convolution.forward(x)
@@ -79,10 +87,8 @@ class Blur(Operator):
         return self.convolution.constants()
 
     def margins(self) -> tuple[int, int, int, int]:
-        if self.border != "unknown":
-            return 0, 0, 0, 0
-        (tall, wide), (row, col) = self.convolution.size, self.convolution.centre
-        return tall - 1 - row, row, wide - 1 - col, col
+        (top, bottom), (left, right) = self.convolution.margins()
+        return top, bottom, left, right
 
     def guess(self, y: Tensor) -> Tensor:
         """y, its edge pixels repeated outwards over the unknown border."""

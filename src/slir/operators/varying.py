@@ -16,7 +16,7 @@ from slir.compute.transforms import irfft2, rfft2
 from slir.errors import InputError
 from slir.operators.base import Operator, Preconditioner, Shape, fingerprint
 from slir.operators.blur import checked_psf
-from slir.operators.convolution import Border, Convolution, fast_length, inverse_on_torus
+from slir.operators.convolution import Border, Convolution, Sides, fast_length, inverse_on_torus
 
 Window = tuple[slice, slice]
 
@@ -63,19 +63,18 @@ class VaryingBlur(Operator):
         return self._matched(self._frame.y_shape(x_shape))
 
     def x_shape(self, y_shape: Shape) -> Shape:
-        return self._frame.x_shape(self._matched(y_shape))
+        height, width = self._frame.x_shape(self._matched(y_shape))
+        return height, width
 
-    def _matched(self, y_shape: Shape) -> Shape:
+    def _matched(self, y_shape: Sides) -> Shape:
         if tuple(y_shape) != self._shape:
             rule = f"have the shape that the PSFs are spread over, {self._shape}"
             raise InputError("image", rule, tuple(y_shape), "Pass this shape to VaryingBlur.")
         return self._shape
 
     def margins(self) -> tuple[int, int, int, int]:
-        if self.border != "unknown":
-            return 0, 0, 0, 0
-        (tall, wide), (row, col) = self._frame.size, self._frame.centre
-        return tall - 1 - row, row, wide - 1 - col, col
+        (top, bottom), (left, right) = self._frame.margins()
+        return top, bottom, left, right
 
     @cached_property
     def _axes(self) -> tuple[Axis, Axis]:
@@ -163,7 +162,8 @@ class VaryingBlur(Operator):
         return x.new_zeros(*x.shape[:-1], self._shape[1]).index_add_(-1, cols, x)
 
     def _beyond(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        return self._frame.continued(self._shape, device)
+        rows, cols = self._frame.continued(self._shape, device)
+        return rows, cols
 
     def power(self, shape: Shape, like: Tensor) -> Tensor:
         """The mean of those of the grid's PSFs."""
@@ -202,7 +202,8 @@ class VaryingBlur(Operator):
 
     def for_training(self, shape: Shape) -> tuple[Operator, Shape]:
         """The grid spread over the picture."""
-        return VaryingBlur(self.psfs, self._frame.y_shape(shape), self.border), shape
+        height, width = self._frame.y_shape(shape)
+        return VaryingBlur(self.psfs, (height, width), self.border), shape
 
     def describe(self) -> dict[str, Any]:
         return {

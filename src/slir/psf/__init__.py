@@ -7,7 +7,8 @@ otherwise, and `from_array` and `from_file` leave the light where it is unless a
     gaussian, motion, defocus       by their widths in pixels
     airy, airy_from_aperture        by the dark ring in pixels, or by aperture, wavelength and pixel size
     camera_shake                    at random
-    from_image                      a bead or a star on a dark background
+    gaussian_volume, widefield      of volumes (z, y, x): by widths, or by aperture, wavelength, indices and voxel size
+    from_image                      a bead or a star on a dark background, or the stack of a bead
     from_array, from_file           a kernel that exists
     centroid, fwhm                  what a kernel measures
 """
@@ -16,6 +17,7 @@ from slir.psf.analytic import airy, airy_from_aperture, defocus, gaussian, motio
 from slir.psf.measured import from_array, from_file, from_image
 from slir.psf.measures import centroid, fwhm
 from slir.psf.shake import camera_shake
+from slir.psf.volume import gaussian_volume, widefield
 
 __all__ = [
     "gaussian",
@@ -24,6 +26,8 @@ __all__ = [
     "airy",
     "airy_from_aperture",
     "camera_shake",
+    "gaussian_volume",
+    "widefield",
     "from_image",
     "from_array",
     "from_file",

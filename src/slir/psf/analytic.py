@@ -7,8 +7,18 @@ import math
 import numpy as np
 from scipy.special import j1
 
-from slir.errors import InputError
-from slir.psf.parts import Offset, check_angle, check_positive, check_size, checked_offset, drawn, trimmed
+from slir.psf.parts import (
+    Offset,
+    check_angle,
+    check_aperture,
+    check_nanometres,
+    check_positive,
+    check_size,
+    check_wavelength,
+    checked_offset,
+    drawn,
+    trimmed,
+)
 
 _SAMPLES = 128  # a pixel, along the line that is integrated numerically
 _FIRST_ZERO, _THIRD_ZERO = 3.8317059702075125, 10.173468135062722  # of the Bessel function J₁
@@ -142,17 +152,11 @@ def airy_from_aperture(
 
     >>> kernel = slir.psf.airy_from_aperture(1.4, wavelength=520, pixel_size=65)  # first dark ring at 3.49 pixels
     """
-    name = "numerical_aperture"
-    check_positive(name, numerical_aperture, "It is engraved on the objective, such as 1.4.")
-    if numerical_aperture >= 2:
-        raise InputError(name, "be below 2", numerical_aperture, "It is engraved on the objective, such as 1.4.")
-    for name, value, remedy in (
-        ("wavelength", wavelength, "It is in nanometres, such as 520."),
-        ("pixel_size", pixel_size, "It is in nanometres, such as 65: the camera's pixel over the magnification."),
-    ):
-        check_positive(name, value, remedy)
-        if not 1 <= value <= 1e6:  # else most likely in micrometres or metres
-            raise InputError(name, "be from 1 nanometre to a million", value, remedy)
+    check_aperture(numerical_aperture)
+    check_wavelength(wavelength)
+    check_nanometres(
+        "pixel_size", pixel_size, "It is in nanometres, such as 65: the camera's pixel over the magnification."
+    )
     radius = _FIRST_ZERO / (2 * math.pi) * wavelength / (numerical_aperture * pixel_size)
     return airy(radius, size, offset=offset)
 

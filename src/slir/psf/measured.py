@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from typing import Any, Literal
@@ -18,7 +19,6 @@ _SMALLEST = 9  # pixels a side: a frame of background around an object of a few 
 _DETECTION = 20.0  # the least peak, in standard deviations of the noise, both after smoothing
 _COMPARABLE = 0.25  # of the peak: from here on an object could be the one that is meant
 _FAINTEST = 1e-3  # of the peak: what is darker is left out, even where there is no noise
-_EVERYWHERE = np.ones((3, 3), dtype=bool)  # a pixel touches its eight neighbours
 
 
 def from_image(
@@ -29,6 +29,7 @@ def from_image(
     saturation: float | None = None,
 ) -> np.ndarray:
     """The PSF that an image of one bead or star shows: (H, W) of any unit -> (K, L), its centroid on the centre pixel.
+    A stack (Z, H, W) of a bead gives the PSF of a volume.
 
     The background is subtracted; what is brighter than the noise and holds together with the brightest object is kept,
     and two pixels around it; it is moved by a fraction of a pixel (by a quintic spline) until its centroid lies on the
@@ -55,7 +56,7 @@ def from_image(
     check_size(size)
     frame = np.ones(values.shape, dtype=bool)
     width = max(1, min(values.shape) // 10)
-    frame[width:-width, width:-width] = False
+    frame[(slice(width, -width),) * values.ndim] = False
     level, noise = _level_and_noise(values[frame])
     excess = values - (level if background == "auto" else _checked_background(background))
     excess = _without_hot_pixels(excess, noise)
@@ -64,7 +65,7 @@ def from_image(
     region = _only_object(smooth, max(_level_and_noise(smooth[frame])[1], rounding))
     digit = np.diff(np.unique(values[frame])).min(initial=np.inf)
     _check_saturation(np.asarray(image), excess, region, noise > 2 * digit, saturation)
-    region = ndimage.binary_dilation(region, _EVERYWHERE, iterations=2)
+    region = ndimage.binary_dilation(region, _touching(region), iterations=2)
     light = np.where(region, excess, 0)[ndimage.find_objects(region.astype(int))[0]]
     if not light.sum() > 0:
         raise InputError("background", "be darker than the object", background, "Let it be estimated: 'auto'.")
@@ -79,10 +80,10 @@ def from_image(
 
 
 def from_array(kernel: np.ndarray, *, centred: bool = False) -> np.ndarray:
-    """A kernel of any scale and size as a PSF: (K, L) -> odd-sized, divided by its sum.
+    """A kernel of any scale and size as a PSF: (K, L), or (Z, K, L) for volumes -> odd-sized, divided by its sum.
 
-    An even side gains a row or column of zeros before the first, which leaves the centre where `slir.deblur` takes it
-    to be. With `centred` the kernel is moved until its centroid lies on its centre pixel.
+    An even side gains a row, column or plane of zeros before the first, which leaves the centre where `slir.deblur`
+    takes it to be. With `centred` the kernel is moved until its centroid lies on its centre pixel.
     """
     values = _plane(kernel, "kernel", smallest=1)
     if values.min() < -1e-6 * abs(values.max()):
@@ -104,11 +105,13 @@ def from_file(path: str | os.PathLike[str], *, centred: bool = False) -> np.ndar
 
 
 def _plane(image: Any, name: str = "image", smallest: int = _SMALLEST) -> np.ndarray:
-    """(H, W) float64 of finite numbers."""
+    """(H, W) or (Z, H, W), float64 of finite numbers."""
     array = to_numpy(image, name)
-    if array.ndim != 2 or array.dtype.kind not in "biuf":
+    coloured = array.ndim == 3 and array.shape[-1] in (1, 3, 4) and smallest > 1
+    if array.ndim not in (2, 3) or coloured or array.dtype.kind not in "biuf":
         found = f"{array.dtype} of shape {array.shape}"
-        raise InputError(name, "be a grey image: one plane of numbers", found, "Pass one channel, e.g. image[..., 1].")
+        rule = "be a grey image or stack: numbers in one plane or several"
+        raise InputError(name, rule, found, "Pass one channel, e.g. image[..., 1].")
     if min(array.shape) < smallest:
         remedy = "Crop less closely around the object."
         raise InputError(name, f"have sides of at least {smallest} pixels", f"of shape {array.shape}", remedy)
@@ -142,20 +145,26 @@ def _checked_background(background: Any) -> float:
 
 
 def _without_hot_pixels(excess: np.ndarray, noise: float) -> np.ndarray:
-    """Bright pixels whose eight neighbours hold less than a tenth of their light are defects: medians replace them."""
-    around = ndimage.uniform_filter(excess, 3, mode="nearest") * 9 - excess
-    rows, columns = np.nonzero((excess > 10 * noise) & (around < 0.1 * excess))
+    """Bright pixels whose neighbours hold less than a tenth of their light are defects: medians replace them."""
+    around = ndimage.uniform_filter(excess, 3, mode="nearest") * 3**excess.ndim - excess
+    places = np.nonzero((excess > 10 * noise) & (around < 0.1 * excess))
     padded = np.pad(excess, 1, mode="edge")
-    blocks = [padded[rows + down, columns + right] for down in range(3) for right in range(3)]  # 9 × (count,)
+    steps = itertools.product(range(3), repeat=excess.ndim)
+    blocks = [padded[tuple(place + own for place, own in zip(places, step))] for step in steps]  # 9 × (count,)
     mended = excess.copy()
-    mended[rows, columns] = np.median(blocks, axis=0)
+    mended[places] = np.median(blocks, axis=0)
     return mended
 
 
-def _only_object(smooth: np.ndarray, noise: float) -> np.ndarray:
-    """Where the one bright object is, (H, W) bool; InputError unless there is one, by itself and off the edges.
+def _touching(values: np.ndarray) -> np.ndarray:
+    """A pixel touches its 8 neighbours, a voxel its 26."""
+    return np.ones((3,) * values.ndim, dtype=bool)
 
-    smooth : (H, W), the image above its background, smoothed; noise : what is left of the noise in it.
+
+def _only_object(smooth: np.ndarray, noise: float) -> np.ndarray:
+    """Where the one bright object is: bool. InputError unless there is one, by itself and off the edges.
+
+    smooth : the image above its background, smoothed; noise : what is left of the noise in it.
     """
     at = np.unravel_index(smooth.argmax(), smooth.shape)
     peak = float(smooth[at])
@@ -163,14 +172,14 @@ def _only_object(smooth: np.ndarray, noise: float) -> np.ndarray:
         found = f"{peak / noise:.1f} times above it" if peak > noise else "no brighter than its frame"
         remedy = "Expose longer or average several images; single bright pixels do not count."
         raise InputError("image", f"show an object {_DETECTION:g} times above the noise", found, remedy)
-    objects, _ = ndimage.label(smooth > max(0.05 * peak, 5 * noise), _EVERYWHERE)
+    objects, _ = ndimage.label(smooth > max(0.05 * peak, 5 * noise), _touching(smooth))
     rivals = (objects > 0) & (objects != objects[at]) & (smooth >= _COMPARABLE * peak)
     if rivals.any():
         count = 1 + len(np.unique(objects[rivals]))
         raise InputError("image", "show one bead or star", f"showing {count}", "Crop it around one of them.")
-    regions, _ = ndimage.label(smooth > max(_FAINTEST * peak, 3 * noise), _EVERYWHERE)
+    regions, _ = ndimage.label(smooth > max(_FAINTEST * peak, 3 * noise), _touching(smooth))
     region = regions == regions[at]
-    if region[[0, -1]].any() or region[:, [0, -1]].any():
+    if any(region.take([0, -1], axis).any() for axis in range(region.ndim)):
         remedy = "Leave more background on all sides of the object."
         raise InputError("image", "be dark along its edges", "bright at an edge that the object reaches", remedy)
     return region
@@ -181,7 +190,7 @@ def _check_saturation(
 ) -> None:
     """Raise InputError for an object that is clipped.
 
-    image, excess, region : (H, W); the values as they came and above the background, and where the object is.
+    image, excess, region : of one shape; the values as they came and above the background, and where the object is.
     fine : whether values are told apart more finely than the noise is wide. Then many equal ones are no chance.
     """
     if saturation is None and image.dtype in (np.uint8, np.uint16):
@@ -194,7 +203,7 @@ def _check_saturation(
 
 
 def _centred(values: np.ndarray) -> np.ndarray:
-    """Values with nothing around them, moved so that their centroid lies on the centre pixel: (h, w) -> (K, L)."""
+    """Values with nothing around them, moved so that their centroid lies on the centre pixel."""
     margin = 6  # pixels over which the spline's answer to an edge dies away
     kernel = _non_negative(values)
     place = np.array(centroid(kernel)) + np.array(values.shape) // 2  # in pixels of `values`
@@ -202,10 +211,10 @@ def _centred(values: np.ndarray) -> np.ndarray:
         nearest = np.rint(place).astype(int)
         half = np.maximum(nearest, np.array(values.shape) - 1 - nearest) + 1
         canvas = np.zeros(2 * (half + margin) + 1)
-        top, left = half + margin - nearest
-        canvas[top : top + values.shape[0], left : left + values.shape[1]] = values
+        first = half + margin - nearest
+        canvas[tuple(slice(start, start + side) for start, side in zip(first, values.shape))] = values
         moved = ndimage.shift(canvas, nearest - place, order=5, mode="constant")
-        kernel = _non_negative(moved[margin:-margin, margin:-margin])
+        kernel = _non_negative(moved[(slice(margin, -margin),) * values.ndim])
         drift = np.array(centroid(kernel))  # what clipping did
         place = place + drift
         if np.abs(drift).max() < 1e-7:

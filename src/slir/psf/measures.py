@@ -6,26 +6,32 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 
 
-def centroid(kernel: np.ndarray) -> tuple[float, float]:
-    """Σ k_ij (i, j) / Σ k_ij, in pixels (down, right) from the centre pixel: (K, L) -> two numbers."""
+def centroid(kernel: np.ndarray) -> tuple[float, ...]:
+    """Σ k_ij (i, j) / Σ k_ij, in pixels (down, right) from the centre pixel: (K, L) -> two numbers. Of a volume
+    (Z, K, L) three, (z, y, x)."""
     total = kernel.sum()
-    rows, columns = (np.arange(side) - side // 2 for side in kernel.shape)
-    return float(kernel.sum(1) @ rows / total), float(kernel.sum(0) @ columns / total)
+    steps = [np.arange(side) - side // 2 for side in kernel.shape]
+    return tuple(float(_along(kernel, axis) @ step / total) for axis, step in enumerate(steps))
 
 
-def fwhm(kernel: np.ndarray) -> tuple[float, float]:
-    """Full width at half maximum in pixels, (down, across): (K, L) -> two numbers.
+def _along(kernel: np.ndarray, axis: int) -> np.ndarray:
+    """Sums over all other axes."""
+    return kernel.sum(tuple(other for other in range(kernel.ndim) if other != axis))
+
+
+def fwhm(kernel: np.ndarray) -> tuple[float, ...]:
+    """Full width at half maximum in pixels, (down, across): (K, L) -> two numbers. Of a volume three, (z, y, x).
 
     Each is read on the line through the brightest pixel (of those within a tenth of it, the one next to the centroid:
     a plateau has no other middle), from where it first falls to half of the maximum on one side to where it does on
     the other. Between pixels the line is a cubic spline; beyond the kernel it is zero.
     """
     peak = kernel.max()
-    down, right = centroid(kernel)
-    rows, columns = np.nonzero(kernel >= 0.9 * peak)
-    away = np.hypot(rows - kernel.shape[0] // 2 - down, columns - kernel.shape[1] // 2 - right)
-    row, column = int(rows[away.argmin()]), int(columns[away.argmin()])
-    return _width(kernel[:, column], row, peak / 2), _width(kernel[row], column, peak / 2)
+    bright = np.argwhere(kernel >= 0.9 * peak)
+    away = np.linalg.norm(bright - np.array(kernel.shape) // 2 - centroid(kernel), axis=1)
+    place = bright[away.argmin()]
+    lines = [np.moveaxis(kernel, axis, -1)[tuple(np.delete(place, axis))] for axis in range(kernel.ndim)]
+    return tuple(_width(line, int(inside), peak / 2) for line, inside in zip(lines, place))
 
 
 def _width(line: np.ndarray, inside: int, level: float) -> float:

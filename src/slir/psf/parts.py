@@ -21,6 +21,23 @@ def check_positive(name: str, value: float, remedy: str) -> None:
         raise InputError(name, f"be at least {SHORTEST_LENGTH:g}", value, remedy)
 
 
+def check_aperture(value: float) -> None:
+    name, remedy = "numerical_aperture", "It is engraved on the objective, such as 1.4."
+    check_positive(name, value, remedy)
+    if value >= 2:
+        raise InputError(name, "be below 2", value, remedy)
+
+
+def check_wavelength(value: float) -> None:
+    check_nanometres("wavelength", value, "It is in nanometres, such as 520.")
+
+
+def check_nanometres(name: str, value: float, remedy: str) -> None:
+    check_positive(name, value, remedy)
+    if not 1 <= value <= 1e6:  # else most likely in micrometres or metres
+        raise InputError(name, "be from 1 nanometre to a million", value, remedy)
+
+
 def check_angle(angle: float) -> None:
     if not is_finite(angle):
         raise InputError("angle", "be a finite number of degrees", angle, "0 is to the right and 90 is up.")
@@ -55,16 +72,15 @@ def drawn(y: np.ndarray, x: np.ndarray, weight: np.ndarray, radius: int) -> np.n
 
 
 def trimmed(kernel: np.ndarray, tiny: float = 1e-12) -> np.ndarray:
-    """Without the outer rows and columns that hold nothing; the centre stays the centre."""
-    while kernel.shape[0] > 1 and kernel[[0, -1]].max() <= tiny:
-        kernel = kernel[1:-1]
-    while kernel.shape[1] > 1 and kernel[:, [0, -1]].max() <= tiny:
-        kernel = kernel[:, 1:-1]
+    """Without the outer rows, columns and planes that hold nothing; the centre stays the centre."""
+    for axis in range(kernel.ndim):
+        while kernel.shape[axis] > 1 and kernel.take([0, -1], axis).max() <= tiny:
+            kernel = kernel.take(range(1, kernel.shape[axis] - 1), axis)
     return np.ascontiguousarray(kernel / kernel.sum())
 
 
 def framed(kernel: np.ndarray, size: int) -> np.ndarray:
-    """The same about its centre in `size`² pixels: zeros around it, or its outer rows and columns cut off."""
+    """The same about its centre with `size` pixels a side: zeros around it, or its outer parts cut off."""
     kernel = np.pad(kernel, [(max(0, size - side) // 2,) * 2 for side in kernel.shape])
-    top, left = ((side - size) // 2 for side in kernel.shape)
-    return np.ascontiguousarray(kernel[top : top + size, left : left + size])
+    starts = [(side - size) // 2 for side in kernel.shape]
+    return np.ascontiguousarray(kernel[tuple(slice(start, start + size) for start in starts)])

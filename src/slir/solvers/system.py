@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from threading import get_ident
 from typing import Any
@@ -11,7 +12,6 @@ from torch import Tensor
 
 from slir.compute.recording import undisturbed
 from slir.operators.base import Operator, Preconditioner
-from slir.operators.blur import Blur
 from slir.solvers.bordered import smooth_preconditioner, solve_bordered
 from slir.solvers.cg import LOOK, Walk, cg
 from slir.solvers.solution import Solution, Verdict
@@ -40,15 +40,15 @@ class System:
 
     def roughness(self, x: Tensor) -> Tensor:
         """∇ᵀ∇x; of colours more where they differ from their mean."""
-        rough = laplacian(x)
+        rough = laplacian(x, self.operator.spacing)
         return rough if self.chroma == 1 else torch.lerp(rough.mean(-3, keepdim=True), rough, self.chroma)
 
     def preconditioner(self, like: Tensor) -> Preconditioner | None:
         """About the inverse of the system, with D's mean in place of D."""
         ridge = self.diagonal if isinstance(self.diagonal, float) else float(self.diagonal.mean())
         gamma, smooth = float(self.gamma), float(self.smooth)
-        if smooth > 0 and isinstance(self.operator, Blur) and self.operator.border == "unknown":
-            return smooth_preconditioner(self.operator.convolution, like, gamma, ridge, smooth)
+        if smooth > 0 and self.operator.bordered is not None:
+            return smooth_preconditioner(self.operator.bordered, like, gamma, ridge, smooth, self.operator.spacing)
         return self.operator.preconditioner(like, gamma, ridge, smooth)
 
     def solve(
@@ -79,8 +79,12 @@ class System:
 
     def _ridge(self, like: Tensor) -> float:
         """ρ where this is γ(BᵀB + ρI) with a blur whose border is unknown, on a CPU; else 0."""
-        cut = isinstance(self.operator, Blur) and self.operator.border == "unknown"
-        if not cut or like.device.type != "cpu" or isinstance(self.gamma, Tensor) or not _absent(self.smooth):
+        if (
+            self.operator.bordered is None
+            or like.device.type != "cpu"
+            or isinstance(self.gamma, Tensor)
+            or not _absent(self.smooth)
+        ):
             return 0.0
         least, most = (self.diagonal, self.diagonal)
         if isinstance(self.diagonal, Tensor):
@@ -91,14 +95,14 @@ class System:
         self, rhs: Tensor, start: Tensor | None, residual: Tensor | None, ridge: float, target: float, max_steps: int
     ) -> Solution:
         """From the start, what is missing to the solution."""
-        assert isinstance(self.operator, Blur)  # `_ridge` saw to it
+        assert self.operator.bordered is not None  # `_ridge` saw to it
         missing, gamma = rhs if residual is None else residual, float(self.gamma)
         size, scale = float(missing.norm()), max(float(rhs.norm()), 1e-30)
         if size <= target:
             value = torch.zeros_like(rhs) if start is None else start.clone()
             return Solution(value, Verdict.CONVERGED, {"steps": 0, "residual": size / scale})
         found = solve_bordered(
-            self.operator.convolution, missing / gamma, ridge, target=target / gamma, max_steps=max_steps
+            self.operator.bordered, missing / gamma, ridge, target=target / gamma, max_steps=max_steps
         )
         stats = {**found.stats, "residual": found.stats["residual"] * size / scale}
         return replace(found, value=found.value if start is None else start + found.value, stats=stats)
@@ -135,14 +139,14 @@ def _absent(value: float | Tensor) -> bool:
     return isinstance(value, float) and value == 0
 
 
-def laplacian(x: Tensor) -> Tensor:
-    """∇ᵀ∇x, with mirrored borders: the sum of x's differences from its four neighbours. x: (..., H, W)."""
+def laplacian(x: Tensor, spacing: Sequence[float] = (1.0, 1.0)) -> Tensor:
+    """∇ᵀ∇x, with mirrored borders: the sum of x's differences from its neighbours over the squares of their distances,
+    along as many of the last axes as there are distances."""
     out = torch.zeros_like(x)
-    down, across = x[..., 1:, :] - x[..., :-1, :], x[..., 1:] - x[..., :-1]
-    out[..., 1:, :] += down
-    out[..., :-1, :] -= down
-    out[..., 1:] += across
-    out[..., :-1] -= across
+    for axis, step in zip(range(-len(spacing), 0), spacing):
+        differences, count = x.diff(dim=axis), x.shape[axis] - 1
+        out.narrow(axis, 1, count).add_(differences, alpha=step**-2)
+        out.narrow(axis, 0, count).sub_(differences, alpha=step**-2)
     return out
 
 

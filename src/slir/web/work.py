@@ -80,6 +80,9 @@ def _shown(path: Path, view: View, most: int, plane: int = 0) -> np.ndarray:
 def kernel(tell: Tell, path: Path, widest: int) -> list[list[float]]:
     """The rows of a blur kernel from a file."""
     found = io.read_psf(path)
+    if found.ndim != 2:
+        detail = "The page restores planes, and this kernel has three axes."
+        raise Problem(422, "The kernel is not a plane", detail, argument="psf", remedy="Use slir deblur for volumes.")
     if max(found.shape) > widest:
         detail = f"It has {found.shape[1]} × {found.shape[0]} pixels; the limit is {widest} × {widest}."
         raise Problem(413, "The kernel is too large", detail, argument="psf", remedy="Crop it to its support.")
