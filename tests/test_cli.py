@@ -173,6 +173,8 @@ def test_denoise_says_what_it_did(photo, tmp_path, calls):
         "sigma": "auto",
         "strength": 1.0,
         "chroma": None,
+        "axes": None,
+        "voxel_size": None,
         "model": None,
         "data_range": 255.0,
         "channel_axis": None,

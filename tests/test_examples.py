@@ -14,8 +14,10 @@ import pytest
 import tifffile
 from PIL import Image
 
+import dng
 import slir
 from slir.io import Picture, write
+from slir.operators.mosaic import checked_pattern
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
@@ -184,12 +186,16 @@ def test_most_pages_have_code() -> None:
 @pytest.mark.filterwarnings("ignore::slir.errors.SlirWarning")  # one picture serves all blocks
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.stem)
 def test_code_of_the_documentation_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of a page run one after the other, as a reader would, in a folder with a photograph and a slide."""
+    """Blocks of a page run one after the other, as a reader would, in a folder with a photograph and other files."""
     monkeypatch.chdir(tmp_path)
     photo = np.asarray(Image.open(EXAMPLES / "data" / "cat.png"))[20:84, 60:124]
     noisy = photo + np.random.default_rng(0).normal(0, 5, photo.shape)
     write("photo.png", Picture(np.clip(np.rint(noisy), 0, 255).astype(np.uint8), channel_axis=-1))
     write("slide.zarr", Picture(np.clip(np.rint(noisy[..., 0]), 0, 255).astype(np.uint8)))
+    if page.stem == "raw":
+        pytest.importorskip("rawpy")
+        pattern = checked_pattern("RGGB").numpy()
+        dng.write(Path("night.dng"), dng.mosaic(photo / 255, pattern, gain=1 / 2000, read=0.002), pattern)
     names: dict[str, object] = {}
     for number, code in enumerate(blocks(page)):
         exec(compile(code, f"{page.name}, block {number + 1}", "exec"), names)
