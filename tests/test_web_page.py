@@ -641,6 +641,7 @@ def test_a_blur_is_found_by_trying(user):
     expect(user["#psf-angle"]).to_have_value("30")
     user["#trials .primary"].click()
     expect(user["#trials"]).to_be_hidden()
+    expect(user["#psf-words"]).not_to_contain_text("11 × 1")  # the PSF of these settings is there
     user.restore()
     expect(user["#result-facts"]).to_contain_text("motion 9 px, 30°")
     expect(user["#runs .what"]).to_contain_text("motion 9 px, 30°")
