@@ -11,7 +11,7 @@ from torch import Tensor
 
 from slir.estimator.paper_settings import ROUNDING
 from slir.operators import Operator
-from slir.trust.intervals import Calibration
+from slir.trust.intervals import Calibration, interpolate
 
 ROOM = 1.1
 """Factor by which σ may lie beyond the levels that were calibrated."""
@@ -54,12 +54,10 @@ class Trust:
     def _interpolate(self, sigma: float | Tensor, like: Tensor, of: Callable[[Calibration], Tensor]) -> Tensor:
         nodes = torch.tensor(self.nodes, dtype=like.dtype, device=like.device).log()
         place = torch.as_tensor(sigma, dtype=like.dtype, device=like.device).clamp(min=ROUNDING).log()
-        right = torch.searchsorted(nodes, place.contiguous()).clamp(1, max(1, len(nodes) - 1))
-        ahead = nodes.diff()[right - 1] if len(nodes) > 1 else torch.ones_like(place)
-        position = right - 1 + ((place - nodes[right - 1]) / ahead).clamp(0, 1)
+        position = interpolate(torch.atleast_1d(place), nodes, torch.arange(len(nodes)))
         total = torch.zeros_like(like)
         for number, calibration in enumerate(self.calibrations):
-            weight = (1 - (position - number).abs()).clamp(min=0) if len(nodes) > 1 else torch.ones_like(place)
+            weight = (1 - (position - number).abs()).clamp(min=0)
             if weight.any():
                 total += weight * of(calibration)
         return total
